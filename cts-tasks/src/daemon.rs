@@ -6,6 +6,7 @@ mod reload;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use consul_watch::{Client, Watcher};
+use tokio_util::sync::CancellationToken;
 
 pub use reload::Reloaded;
 
@@ -27,6 +28,8 @@ pub struct Daemon {
     factory: Arc<dyn DriverFactory>,
     client: Client,
     engine: Engine,
+    /// Cancelled once the API is served.
+    served: CancellationToken,
     cluster: Arc<dyn Cluster>,
     /// The tasks of the files, as they were last taken over.
     files: tokio::sync::Mutex<Vec<Task>>,
@@ -137,12 +140,19 @@ impl Daemon {
             factory,
             client,
             engine,
+            served: CancellationToken::new(),
             cluster: options.cluster,
             #[cfg(feature = "api")]
             rules: options.rules,
             #[cfg(feature = "api")]
             exposition: options.exposition,
         }
+    }
+
+    /// Waits until [`Daemon::run`] serves the API: from then on the daemon can be asked, whether or
+    /// not its tasks have run.
+    pub async fn serving(&self) {
+        self.served.cancelled().await;
     }
 
     /// The engine, to look at its state.
@@ -269,6 +279,7 @@ impl Daemon {
         let inner = stop.child();
         #[cfg(feature = "api")]
         let api = self.api().await?;
+        self.served.cancel();
         #[cfg(feature = "api")]
         let port = api.local_addr()?.port();
         // Without the feature `api` nothing answers, so there is no port to tell of.

@@ -11,6 +11,7 @@ mod log_format;
 mod logging;
 mod look;
 mod metrics;
+mod notify;
 mod output;
 mod reload;
 mod start;

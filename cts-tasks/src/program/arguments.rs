@@ -13,7 +13,7 @@ use clap::{
 };
 
 pub(crate) use connection::ConnectionFlags;
-pub(crate) use look::{DoctorFlags, EventsFlags, LookFlags, LookTaskFlags};
+pub(crate) use look::{DoctorFlags, EventsFlags, LookFlags, LookTaskFlags, StatusFlags};
 pub(crate) use start::{ConfigurationFlags, StartFlags};
 pub(crate) use task::{ApprovedFlags, CreateFlags, NamedFlags, TaskCommand};
 
@@ -31,7 +31,7 @@ pub(crate) enum Invocation {
     },
     Validate(ConfigurationFlags),
     Task(TaskCommand),
-    Status(LookFlags),
+    Status(StatusFlags),
     Doctor(DoctorFlags),
     InstallCompletion,
     UninstallCompletion,
@@ -80,7 +80,7 @@ enum Subcommands {
     /// when a plan waits for approval, 18 when the last run of a task failed, and 19 when the
     /// daemon is not healthy.
     #[command(args_override_self = true, override_usage = "status [options]")]
-    Status(LookFlags),
+    Status(StatusFlags),
     /// Lists, shows, creates, deletes, enables, disables and runs tasks of a running daemon.
     #[command(subcommand, override_usage = "task <command> [options] [args]")]
     Task(TaskCommand),

@@ -20,6 +20,7 @@ use crate::program::{
     exit::Exit,
     logging::{self, LogOptions},
     metrics::Metrics,
+    notify,
     reload::Hangups,
     validate,
 };
@@ -335,8 +336,10 @@ async fn serve(
     stop: &Stop,
 ) -> crate::Result<()> {
     let Some(hangups) = hangups else { return daemon.run(stop).await };
+    let manager = notify::Manager::from_env();
     tokio::select! {
         done = daemon.run(stop) => done,
+        never = manager.attend(daemon.serving(), stop) => match never {},
         never = hangups.reload(program, daemon, files) => match never {},
     }
 }

@@ -15,6 +15,18 @@ pub(crate) struct JsonFlag {
     pub(crate) json: bool,
 }
 
+/// Flags of `status`.
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+pub(crate) struct StatusFlags {
+    #[command(flatten)]
+    pub(crate) look: LookFlags,
+    /// Asks for the daemon's health only: ends with 0 or 19, whatever tasks do. For the health
+    /// check of a container.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", action = ArgAction::Set, value_parser = go_bool)]
+    pub(crate) health: bool,
+}
+
 /// Flags of `status` and `task list`.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct LookFlags {

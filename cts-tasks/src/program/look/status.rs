@@ -11,7 +11,7 @@ use crate::{
     client::{self, Client},
     program::{
         Program,
-        arguments::LookFlags,
+        arguments::StatusFlags,
         exit::Exit,
         output::Terminal,
         table::aligned,
@@ -72,19 +72,29 @@ fn rfc3339<S: serde::Serializer>(
 }
 
 /// Runs the command to its end, on the terminal of the process.
-pub(crate) fn run_command(program: &Program, flags: &LookFlags) -> Exit {
+pub(crate) fn run_command(program: &Program, flags: &StatusFlags) -> Exit {
     on_terminal(async |terminal| status(program, flags, terminal).await)
 }
 
 async fn status(
     program: &Program,
-    flags: &LookFlags,
+    flags: &StatusFlags,
     terminal: &mut Terminal<'_>,
 ) -> io::Result<Exit> {
+    let StatusFlags { look: flags, health } = flags;
     let client = match connect(program, &flags.connection, terminal)? {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
+    if *health {
+        return match client.health().await {
+            Ok(()) => Ok(Exit::Ok),
+            Err(error) => {
+                failed("unhealthy", &error, Wording::Update, terminal)?;
+                Ok(Exit::Unhealthy)
+            }
+        };
+    }
     let report = match report(&client).await {
         Ok(report) => report,
         Err(error) => return failed("unable to get the status", &error, Wording::Update, terminal),
