@@ -124,7 +124,9 @@ fn a_look_takes_its_flags() {
     let Invocation::Status(flags) = parse("status -json -http-addr=http://a:1").unwrap() else {
         panic!("no status");
     };
-    assert!(flags.look.output.json && flags.look.connection.http_addr.as_deref() == Some("http://a:1"));
+    assert!(
+        flags.look.output.json && flags.look.connection.http_addr.as_deref() == Some("http://a:1")
+    );
     let Invocation::Task(TaskCommand::Events(flags)) = parse("task events -follow web").unwrap()
     else {
         panic!("no events");
