@@ -6,6 +6,8 @@ mod error;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "raft")]
 pub mod raft;
 pub(crate) mod store;

@@ -83,7 +83,7 @@ impl Error {
 
     /// Builds the error of a change that may have taken place, may yet, or never: who asked for
     /// it has to look before it asks again.
-    #[cfg(any(feature = "etcd", feature = "raft"))]
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "raft"))]
     pub(crate) fn outcome_unknown(operation: &'static str, reason: &str) -> Self {
         Self::OutcomeUnknown { operation, reason: reason.to_owned() }
     }

@@ -30,6 +30,10 @@ mod hostile;
 #[cfg(feature = "http")]
 mod http;
 mod memory_backend;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_backend;
 #[cfg(feature = "raft")]
 mod raft_backend;
 #[cfg(all(feature = "program", feature = "http-client"))]
