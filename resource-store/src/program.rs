@@ -8,6 +8,7 @@ mod consul_acl;
 mod etcd;
 mod files;
 mod logging;
+mod postgres;
 mod raft;
 mod serve;
 mod storage;
@@ -22,7 +23,7 @@ use self::arguments::{Command, CommandLine};
 use crate::{Registry, RegistryError, controller::Controller};
 
 /// A program that serves resources of some types over gRPC, and over HTTP under `/api`, on
-/// one port: in memory, in a file, in an etcd, or as one node of a cluster.
+/// one port: in memory, in a file, in an etcd, in PostgreSQL, or as one node of a cluster.
 ///
 /// ```no_run
 /// use resource_store::{demo, program::ServerProgram};

@@ -10,6 +10,7 @@
 //! | `file:resources.redb` | a store in a file |
 //! | `raft:folder` | a node of a cluster, alone, in a folder |
 //! | `etcd:http://127.0.0.1:2379` | an etcd |
+//! | `postgres://me@127.0.0.1/records` | a PostgreSQL database |
 //! | `grpc:http://127.0.0.1:8502` | a server, over gRPC |
 //! | `http:http://127.0.0.1:8502` | a server, over HTTP |
 //! | `serve:127.0.0.1:8502` | serves the types of this program, in memory, for the two before |

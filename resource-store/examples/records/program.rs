@@ -11,6 +11,7 @@ use resource_store::{
         durable::{DurableBackend, DurableOptions},
         etcd::{EtcdBackend, EtcdConfig},
         memory::MemoryBackend,
+        postgres::{PostgresBackend, PostgresConfig},
         raft::{RaftBackend, RaftConfig, Start},
     },
     controller::{BoxError, Controller, Manager, Outcome, Runtime, reconcile_with},
@@ -99,6 +100,10 @@ impl Place {
                 let etcd = EtcdBackend::connect(&EtcdConfig::new([rest])).await?;
                 Self::over(Arc::new(etcd), Store::None)
             }
+            "postgres" => {
+                let config = PostgresConfig::from_url(argument)?;
+                Self::over(Arc::new(PostgresBackend::connect(&config).await?), Store::None)
+            }
             "grpc" => {
                 let client = Arc::new(GrpcClient::new(&GrpcClientConfig::new(rest))?);
                 Ok(Self { client, store: Store::None })
@@ -108,8 +113,8 @@ impl Place {
                 Ok(Self { client, store: Store::None })
             }
             other => Err(format!(
-                "unknown place {other:?}: memory, file:PATH, raft:FOLDER, etcd:URL, grpc:URL, \
-                 http:URL or serve:ADDRESS is expected"
+                "unknown place {other:?}: memory, file:PATH, raft:FOLDER, etcd:URL, \
+                 postgres://USER@HOST/DATABASE, grpc:URL, http:URL or serve:ADDRESS is expected"
             )
             .into()),
         }

@@ -11,6 +11,7 @@ use super::{
     access::AccessOptions,
     cluster::{ClusterCommand, MembersOptions, RemoveMemberOptions},
     etcd::EtcdOptions,
+    postgres::PostgresOptions,
     raft::RaftOptions,
 };
 
@@ -57,8 +58,8 @@ pub(crate) struct ExportOptions {
     #[arg(
         long,
         value_name = "ADDRESS",
-        required_unless_present_any = ["data_dir", "etcd"],
-        conflicts_with_all = ["data_dir", "etcd"]
+        required_unless_present_any = ["data_dir", "etcd", "postgres"],
+        conflicts_with_all = ["data_dir", "etcd", "postgres"]
     )]
     pub(crate) server: Option<String>,
     /// The file to write; - is the standard output
@@ -126,6 +127,8 @@ pub(crate) struct StorageOptions {
     pub(crate) cache: u32,
     #[command(flatten)]
     pub(crate) etcd: EtcdOptions,
+    #[command(flatten)]
+    pub(crate) postgres: PostgresOptions,
     /// Opens the file without checking all of it first
     #[arg(long, requires = "data_dir")]
     pub(crate) no_check: bool,

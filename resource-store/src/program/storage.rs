@@ -8,13 +8,14 @@ use crate::{
         durable::{DurableBackend, DurableOptions},
         etcd::EtcdBackend,
         memory::MemoryBackend,
+        postgres::PostgresBackend,
         raft::RaftBackend,
     },
     controller::Leadership,
 };
 use consul_watch::BoxError;
 
-use super::{arguments::StorageOptions, etcd, raft::RaftOptions};
+use super::{arguments::StorageOptions, etcd, postgres, raft::RaftOptions};
 
 /// A backend, and what it needs to be ended well.
 pub(crate) enum Storage {
@@ -22,6 +23,7 @@ pub(crate) enum Storage {
     Durable(DurableBackend),
     Raft(RaftBackend),
     Etcd(EtcdBackend),
+    Postgres(PostgresBackend),
 }
 
 impl Storage {
@@ -45,6 +47,9 @@ impl Storage {
         if let Some(backend) = etcd::open(&options.etcd).await? {
             return Ok(Self::Etcd(backend));
         }
+        if let Some(backend) = postgres::open(&options.postgres).await? {
+            return Ok(Self::Postgres(backend));
+        }
         match &options.data_dir {
             Some(folder) => Ok(Self::Durable(open_file(folder, options).await?)),
             None => Ok(Self::Memory(MemoryBackend::new())),
@@ -55,7 +60,7 @@ impl Storage {
     /// if this process may not be the only one.
     pub(crate) fn leadership(&self) -> Option<Leadership> {
         match self {
-            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => None,
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) | Self::Postgres(_) => None,
             Self::Raft(backend) => Some(backend.leadership()),
         }
     }
@@ -64,7 +69,7 @@ impl Storage {
     pub(crate) fn node(&self) -> Option<RaftBackend> {
         match self {
             Self::Raft(backend) => Some(backend.clone()),
-            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => None,
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) | Self::Postgres(_) => None,
         }
     }
 
@@ -74,13 +79,16 @@ impl Storage {
             Self::Durable(backend) => Arc::new(backend.clone()),
             Self::Raft(backend) => Arc::new(backend.clone()),
             Self::Etcd(backend) => Arc::new(backend.clone()),
+            Self::Postgres(backend) => Arc::new(backend.clone()),
         }
     }
 
     /// Waits until it cannot go on, and gives why.
     pub(crate) async fn failed(&self) -> BoxError {
         match self {
-            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) => std::future::pending().await,
+            Self::Memory(_) | Self::Durable(_) | Self::Etcd(_) | Self::Postgres(_) => {
+                std::future::pending().await
+            }
             Self::Raft(backend) => backend.failed().await.into(),
         }
     }
@@ -89,14 +97,14 @@ impl Storage {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Memory(_) => false,
-            Self::Durable(_) | Self::Raft(_) | Self::Etcd(_) => true,
+            Self::Durable(_) | Self::Raft(_) | Self::Etcd(_) | Self::Postgres(_) => true,
         }
     }
 
     /// Brings to the disk what is to be there.
     pub(crate) async fn close(self) -> Result<(), BoxError> {
         match self {
-            Self::Memory(_) | Self::Etcd(_) => {}
+            Self::Memory(_) | Self::Etcd(_) | Self::Postgres(_) => {}
             Self::Durable(backend) => backend.close().await?,
             Self::Raft(backend) => backend.shutdown().await,
         }

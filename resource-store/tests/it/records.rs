@@ -4,7 +4,10 @@ use consul_watch::testing::parts::Suite;
 use resource_store::testing::etcd::TestEtcd;
 use tokio_util::sync::CancellationToken;
 
-use crate::etcd::server::Servers;
+use crate::{
+    etcd::server::Servers,
+    postgres::server::{Programs, Server},
+};
 
 #[path = "../../examples/records/program.rs"]
 mod example;
@@ -60,6 +63,13 @@ async fn on_the_double_of_etcd() {
 }
 
 #[tokio::test]
+async fn in_postgresql() {
+    let Some(programs) = Programs::find(SUITE, "in_postgresql") else { return };
+    let server = Server::start(&programs).await;
+    runs_at(&server.url()).await;
+}
+
+#[tokio::test]
 async fn on_a_server_over_grpc_and_http() {
     for kind in ["grpc", "http"] {
         let server = example::server("127.0.0.1:0").await.unwrap();
@@ -74,6 +84,6 @@ async fn on_a_server_over_grpc_and_http() {
 
 #[tokio::test]
 async fn a_place_that_is_not_known_is_named_with_those_that_are() {
-    let error = example::run("postgres:localhost").await.unwrap_err().to_string();
-    assert!(error.starts_with("unknown place \"postgres\": memory, file:PATH"), "{error}");
+    let error = example::run("mysql:localhost").await.unwrap_err().to_string();
+    assert!(error.starts_with("unknown place \"mysql\": memory, file:PATH"), "{error}");
 }

@@ -13,6 +13,8 @@ mod durability;
 mod etcd_server;
 mod h2spec;
 mod hostile;
+#[path = "../../../../resource-store/tests/it/postgres/server.rs"]
+mod postgres_server;
 mod resource;
 mod resource_consul;
 mod resource_modes;

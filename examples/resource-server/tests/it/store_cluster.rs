@@ -27,7 +27,12 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use self::{cluster::Cluster, fault::Fault, node::Node};
-use crate::{etcd_server::Servers, resource_server::called, slow_disk::Strace};
+use crate::{
+    etcd_server::Servers,
+    postgres_server::{Programs, Server},
+    resource_server::called,
+    slow_disk::Strace,
+};
 
 const SUITE: Suite = Suite("clusters of resource-server");
 const SERVER: &str = env!("CARGO_BIN_EXE_resource-server");
@@ -145,11 +150,37 @@ async fn servers_over_etcd_keep_their_promises() {
     let figures = rounds(&mut cluster, seed, faults, time).await;
     figures.print(&format!("three servers over etcd, seeds from {seed}"));
 
-    // What there is can be taken away, without any of the servers.
+    is_taken_away(["--etcd", &etcd.endpoints().join(",")]).await;
+}
+
+/// Three servers over one PostgreSQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn servers_over_postgres_keep_their_promises() {
+    let Some(programs) = Programs::find(SUITE, "servers over PostgreSQL") else { return };
+    let postgres = Server::start(&programs).await;
+    let mut cluster = Cluster::over_postgres(&postgres.url(), 3).await;
+    let (faults, time) = if is_soak() { (20, Duration::from_mins(2)) } else { (4, Duration::ZERO) };
+    let seed = first_seed(4000);
+    let figures = rounds(&mut cluster, seed, faults, time).await;
+    figures.print(&format!("three servers over PostgreSQL, seeds from {seed}"));
+    is_taken_away(["--postgres", &postgres.url()]).await;
+}
+
+/// A password is nothing for an argument, which others can see.
+#[tokio::test]
+async fn a_password_in_the_address_of_postgres_is_refused() {
+    let refused = called(&["--postgres", "postgres://me:pl4nted@127.0.0.1:1/x"]).await;
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("PGPASSWORD"), "{said}");
+    assert!(!said.contains("pl4nted"), "{said}");
+}
+
+/// What there is in a store can be taken away, without any of its servers.
+async fn is_taken_away(store: [&str; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (file, data) = (path("export"), path("data"));
-    let exported = called(&["export", "--etcd", &etcd.endpoints().join(","), &file]).await;
+    let exported = called(&["export", store[0], store[1], &file]).await;
     let said = String::from_utf8(exported.stderr).unwrap();
     let count = said.strip_suffix(" resources exported\n").unwrap();
     let imported = called(&["import", "--data-dir", &data, &file]).await;

@@ -128,6 +128,15 @@ impl Cluster {
         cluster
     }
 
+    pub(super) async fn over_postgres(url: &str, size: usize) -> Self {
+        let mut cluster = Self::empty();
+        for number in 0..size {
+            cluster.push(vec!["--postgres".to_owned(), url.to_owned()]);
+            cluster.launch(number, &[]).await;
+        }
+        cluster
+    }
+
     /// What the nodes said.
     pub(super) fn log(&self) -> String {
         let read = |node| std::fs::read_to_string(self.log_of(node)).unwrap_or_default();
