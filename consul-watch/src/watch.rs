@@ -59,10 +59,10 @@ pub use buffer::{Buffer, BufferTimer, Buffered};
 pub use diff::{Diff, Event, InstanceKey, Items, Keyed, changes};
 pub use limiter::RateLimit;
 pub use part::{ChangedBy, Mapped};
-pub use state::{Liveness, WatchState};
+pub use state::{Connection, Liveness, WatchState};
 pub use store::Store;
 pub use subscription::Watch;
-pub use watcher::{Load, Watcher, WatcherBuilder};
+pub use watcher::{Load, WatchReport, Watcher, WatcherBuilder};
 
 /// Answer of a query at one moment.
 ///

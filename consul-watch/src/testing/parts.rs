@@ -92,7 +92,11 @@ fn major_minor(version: &str) -> (u32, u32) {
 
 /// The first thing that looks like a version in what the program says of itself.
 fn version(path: &Path) -> String {
-    for argument in ["version", "--version"] {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    // A browser would open a page of that name, and its driver serve until it is ended.
+    let of_browser = ["chromium", "chromedriver"].contains(&name);
+    let arguments: &[&str] = if of_browser { &["--version"] } else { &["version", "--version"] };
+    for argument in arguments {
         let Ok(output) = Command::new(path).arg(argument).env_remove("TF_CLI_CONFIG_FILE").output()
         else {
             continue;

@@ -7,14 +7,17 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Backoff, Client, Clock,
     query::QueryKey,
     transport::Budget,
-    watch::{RateLimit, broad_queries::BroadQueries, slots::Slots, summary::Summary},
+    watch::{
+        RateLimit, WatchState, broad_queries::BroadQueries, shared::Shared, slots::Slots,
+        summary::Summary,
+    },
 };
 
 /// Parts of a watcher that its reads use.
@@ -57,7 +60,29 @@ pub(super) struct Running {
     /// Told when a subscriber joins.
     pub(super) came: Arc<Notify>,
     /// An `Arc<watch::Sender<Shared<T>>>`.
-    pub(super) sender: Box<dyn Any + Send>,
+    pub(super) sender: Box<dyn Shows>,
+}
+
+/// What a read shows, whatever the type of its data.
+pub(super) trait Shows: Send {
+    /// The state, and the number of those who look.
+    fn state(&self) -> (WatchState, usize);
+
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<T: Send + Sync + 'static> Shows for Arc<watch::Sender<Shared<T>>> {
+    fn state(&self) -> (WatchState, usize) {
+        let shared = self.borrow();
+        let mut state = shared.state.clone();
+        state.repairs = shared.repairs.count();
+        drop(shared);
+        (state, self.receiver_count())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 impl Inner {

@@ -11,7 +11,7 @@ use crate::{
     watch::{
         broad_queries::{BroadQueries, Membership, Signal},
         slots::{Activity, Claim, Place, Slots},
-        state::Repairs,
+        state::{Connection, Repairs},
     },
 };
 
@@ -77,6 +77,17 @@ impl Scheduler {
         self.try_next_action(position, wait)
             .await
             .unwrap_or_else(|error| NextAction::Failed(Arc::new(error)))
+    }
+
+    /// Returns the way in which the watch waits now.
+    pub(super) fn connection(&self) -> Connection {
+        match self.claim.as_ref().map(Claim::place) {
+            _ if self.polled => Connection::Polled,
+            None => Connection::None,
+            Some(Place::Own) => Connection::Own,
+            Some(Place::Covered) => Connection::Covered,
+            Some(Place::RoundRobin) => Connection::RoundRobin,
+        }
     }
 
     /// The watch changed: those that do so often keep connections of their own.

@@ -33,8 +33,41 @@ pub struct WatchState {
     pub last_error: Option<WatchError>,
     /// Requests made so far.
     pub requests: u64,
+    /// Way in which its last request waited for changes.
+    pub connection: Connection,
     /// Changes that no broad query reported: the periodic read of a covered watch found them.
     pub repairs: u64,
+}
+
+/// Way in which a watch waits for changes; see
+/// [Many watches](crate::watch#many-watches).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Connection {
+    /// It has not asked yet.
+    #[default]
+    None,
+    /// It blocks on a connection of its own.
+    Own,
+    /// Broad queries stand in for it, and tell it when to read.
+    Covered,
+    /// It takes turns with others on a few connections.
+    RoundRobin,
+    /// It cannot block, and asks at intervals.
+    Polled,
+}
+
+impl Connection {
+    /// Returns the way in a word, such as `own` or `covered`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Own => "own",
+            Self::Covered => "covered",
+            Self::RoundRobin => "round-robin",
+            Self::Polled => "polled",
+        }
+    }
 }
 
 /// Degree to which a watch's data can be trusted to be current.
@@ -88,6 +121,7 @@ impl WatchState {
             consecutive_failures: 0,
             last_error: None,
             requests: 0,
+            connection: Connection::None,
             repairs: 0,
         }
     }

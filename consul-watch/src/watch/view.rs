@@ -157,6 +157,7 @@ impl<Q: Query> View<Q> {
         // Subscribers are not woken for a count.
         self.sender.send_if_modified(|shared| {
             shared.state.requests += 1;
+            shared.state.connection = self.scheduler.connection();
             false
         });
         // A query of a user's own that panics must not leave a watch behind that shows old data

@@ -13,9 +13,10 @@ use tracing::Instrument as _;
 
 use crate::{
     Backoff, Client, Clock, Query, SystemClock,
+    query::QueryKey,
     transport::Budget,
     watch::{
-        RateLimit, Watch,
+        RateLimit, Watch, WatchState,
         broad_queries::{self, BroadQueries},
         inner::{Inner, Running, Views},
         plan::Settings,
@@ -65,6 +66,18 @@ pub struct Load {
     pub broad: usize,
 }
 
+/// A read of a [`Watcher`], for a person who asks what is watched.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WatchReport {
+    /// Key of the query.
+    pub key: QueryKey,
+    /// Health of the read.
+    pub state: WatchState,
+    /// Number of watches that share it.
+    pub subscribers: usize,
+}
+
 impl Watcher {
     /// A watcher with the defaults of [`WatcherBuilder`].
     pub fn new(client: Client) -> Self {
@@ -104,7 +117,7 @@ impl Watcher {
         let mut views = self.inner.views();
         if let Some(running) = views.running.get(&id)
             && let Some(sender) =
-                running.sender.downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
+                running.sender.as_any().downcast_ref::<Arc<watch::Sender<Shared<Q::Value>>>>()
         {
             let watch = Watch::new(sender.subscribe());
             // Ends a linger time that runs, also for one who leaves again at once.
@@ -145,6 +158,39 @@ impl Watcher {
     /// Returns the number of upstream reads under way.
     pub fn active(&self) -> usize {
         self.inner.views().running.len()
+    }
+
+    /// Returns all reads under way, by their keys. It is made when it is asked for, and keeps
+    /// no read waiting; nothing is kept for it meanwhile.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use consul_watch::{Watcher, query::KvGet, testing::TestConsul, watch::Liveness};
+    ///
+    /// let watcher = Watcher::new(TestConsul::new().client());
+    /// let mut color = watcher.watch(KvGet::new("app/color"));
+    /// color.changed().await?;
+    /// let reports = watcher.reports();
+    /// assert_eq!(reports[0].key.operation(), "kv.get");
+    /// assert_eq!((reports[0].state.liveness, reports[0].subscribers), (Liveness::Live, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reports(&self) -> Vec<WatchReport> {
+        let views = self.inner.views();
+        let mut reports: Vec<WatchReport> = views
+            .running
+            .iter()
+            .map(|((_type, key), running)| {
+                let (state, subscribers) = running.sender.state();
+                WatchReport { key: key.clone(), state, subscribers }
+            })
+            .collect();
+        drop(views);
+        reports.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        reports
     }
 
     /// Returns how many reads wait for changes in which way.
