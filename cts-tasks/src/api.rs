@@ -15,6 +15,7 @@ mod limits;
 mod listener;
 mod metrics;
 mod pace;
+mod pages;
 mod patch;
 mod plans;
 mod request;
@@ -36,7 +37,12 @@ use tower_http::catch_panic::CatchPanicLayer;
 use access::Access;
 use certificates::Certificates;
 pub(crate) use every_request::request_id;
+#[cfg(feature = "ui")]
+pub(crate) use inputs::document as inputs_document;
 pub use metrics::Exposition;
+pub use pages::Pages;
+#[cfg(feature = "ui")]
+pub(crate) use pages::{PageContext, TokenSource};
 use routes::Routes;
 pub(crate) use tls::acceptor;
 use token::TokenFile;
@@ -95,6 +101,9 @@ pub(crate) struct ApiState {
     /// `true` if this instance serves https, and therefore expects the others of
     /// its cluster to do so, too.
     https: bool,
+    /// Port that it listens on.
+    port: u16,
+    pages: Option<Pages>,
     requests: Arc<Semaphore>,
     /// For those who follow events.
     streams: Arc<Semaphore>,
@@ -150,6 +159,8 @@ impl ApiServer {
             access: Access::of_machine(),
             exposition: None,
             https: false,
+            pages: None,
+            port: listener.local_addr().map_err(failed)?.port(),
             requests: Arc::new(Semaphore::new(limits::REQUESTS)),
             streams: Arc::new(Semaphore::new(limits::STREAMS)),
             stopping: CancellationToken::new(),
@@ -215,6 +226,16 @@ impl ApiServer {
         self
     }
 
+    /// Serves pages for a browser below `/ui/`.
+    ///
+    /// Unlike the API they are shown only under a name that this server knows, also over TLS
+    /// and with a token: see [`ApiServer::with_hosts`].
+    #[must_use]
+    pub fn with_pages(mut self, pages: Pages) -> Self {
+        self.state.pages = Some(pages);
+        self
+    }
+
     /// Serves the metrics of the process at `/metrics`.
     #[must_use]
     pub fn with_metrics(mut self, exposition: Exposition) -> Self {
@@ -276,8 +297,10 @@ fn failed(problem: impl Into<crate::BoxError>) -> Error {
 }
 
 fn router(state: ApiState) -> Router {
+    let pages = state.pages.as_ref().map(|pages| pages.make(routes::page_context(&state)));
     Routes::of(&state)
         .into_router()
+        .merge(pages.unwrap_or_default().with_state(()))
         .layer(middleware::from_fn_with_state(state.clone(), every_request::only_leader))
         .layer(middleware::from_fn(request::only_json))
         .layer(middleware::from_fn_with_state(state.clone(), request::only_so_many))

@@ -37,6 +37,8 @@ pub struct Daemon {
     rules: Option<TaskRules>,
     #[cfg(feature = "api")]
     exposition: Option<crate::Exposition>,
+    #[cfg(feature = "api")]
+    pages: Option<crate::Pages>,
 }
 
 /// Options of a [`Daemon`] beside its configuration.
@@ -54,6 +56,10 @@ pub struct DaemonOptions {
     /// `api_metrics`; none by default.
     #[cfg(feature = "api")]
     pub exposition: Option<crate::Exposition>,
+    /// Pages for a browser beside the API, such as `cts_tasks::status_page()` of the feature
+    /// `ui`; none by default.
+    #[cfg(feature = "api")]
+    pub pages: Option<crate::Pages>,
 }
 
 impl DaemonOptions {
@@ -77,6 +83,8 @@ impl Default for DaemonOptions {
             rules: None,
             #[cfg(feature = "api")]
             exposition: None,
+            #[cfg(feature = "api")]
+            pages: None,
         }
     }
 }
@@ -146,6 +154,8 @@ impl Daemon {
             rules: options.rules,
             #[cfg(feature = "api")]
             exposition: options.exposition,
+            #[cfg(feature = "api")]
+            pages: options.pages,
         }
     }
 
@@ -358,6 +368,9 @@ impl Daemon {
         }
         if let Some(file) = &self.config.api_token_file {
             api = api.with_token_file(file.clone()).await?;
+        }
+        if let Some(pages) = &self.pages {
+            api = api.with_pages(pages.clone());
         }
         match self.exposition.as_ref().filter(|_| self.config.api_metrics) {
             Some(exposition) => Ok(api.with_metrics(exposition.clone())),

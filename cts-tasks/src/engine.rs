@@ -12,6 +12,8 @@ mod guarded;
 mod health;
 mod history;
 mod inputs;
+#[cfg(feature = "ui")]
+mod look;
 mod pending_approvals;
 mod progress;
 mod removal;
@@ -38,6 +40,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 pub use command::FirstRun;
 pub use history::Follower;
 pub use inputs::CurrentInputs;
+#[cfg(feature = "ui")]
+pub(crate) use look::WaitsFor;
 pub use progress::ProgressLine;
 pub use under_way::{UnderWay, WorkStep};
 

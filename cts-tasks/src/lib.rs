@@ -30,6 +30,7 @@
 //! The feature `engine`, on by default, is all of that. Without it only the model of a task
 //! remains ([`Task`], [`TaskInputs`], [`Literal`], [`ProviderBlock`]), with few dependencies, for
 //! crates that generate or read. Off by default are: `api` serves the HTTP API (`ApiServer`),
+//! `ui` a status page beside it,
 //! `client` is its typed client, `program` is the whole command line of a program
 //! (`program::Program`), `testing` brings a driver that records its calls.
 //!
@@ -93,11 +94,13 @@ mod task_env;
 pub mod testing;
 #[cfg(feature = "engine")]
 mod time;
+#[cfg(feature = "ui")]
+mod ui;
 #[cfg(any(feature = "api", feature = "client"))]
 pub mod wire;
 
 #[cfg(feature = "api")]
-pub use api::{ApiServer, Exposition};
+pub use api::{ApiServer, Exposition, Pages};
 #[cfg(feature = "engine")]
 pub use applied::{AppliedInputs, InputSummary};
 #[cfg(feature = "engine")]
@@ -135,7 +138,7 @@ pub use literal::{InvalidNumber, Literal, Number};
 #[cfg(feature = "engine")]
 pub use objection::{Objection, Waiting};
 #[cfg(feature = "engine")]
-pub use permit::{Cluster, Member, Permit, Role, Single};
+pub use permit::{Cluster, Election, Member, Permit, Role, Single};
 pub use place::{Place, Source};
 #[cfg(feature = "engine")]
 pub use planned::{PlannedResources, ResourceChange, SensitiveMarks};
@@ -154,6 +157,8 @@ pub use task::{
     MatchingServices, ModuleInput, NamedService, ServiceSelection, Task, TaskName,
 };
 pub use task_env::{InvalidEnv, TaskEnv};
+#[cfg(feature = "ui")]
+pub use ui::status_page;
 
 /// The header that names a request in the log of who answers it.
 #[cfg(any(feature = "api", feature = "client"))]

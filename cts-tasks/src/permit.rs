@@ -1,6 +1,6 @@
 //! The seam of who may act: permits, and the cluster of a deployment.
 
-use std::fmt;
+use std::{fmt, time::SystemTime};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,15 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
     /// [`crate::Error::Consul`] when it cannot be asked.
     async fn members(&self) -> Result<Vec<Member>>;
 
+    /// Reads how leaders have been elected so far; `None`, the default, where nobody counts.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Consul`] when it cannot be asked.
+    async fn election(&self) -> Result<Option<Election>> {
+        Ok(None)
+    }
+
     /// Waits until this process may work, and gives the stop of that time: a
     /// child of `stop`, given with [`crate::StopReason::LeadershipLost`] when it
     /// may no longer. A cluster of several has opened its store by then.
@@ -91,6 +100,23 @@ pub trait Cluster: fmt::Debug + Send + Sync + 'static {
     /// Does what an instance does whether it leads or not, until the stop.
     async fn attend(&self, stop: &Stop) {
         stop.stopped().await;
+    }
+}
+
+/// The election that the leader of a cluster has won.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Election {
+    /// Number of the term: the elections so far, this one included.
+    pub term: u64,
+    /// Time at which the leader stood, by its own clock; `None` if it did not say.
+    pub since: Option<SystemTime>,
+}
+
+impl Election {
+    /// The election of this number.
+    pub fn new(term: u64, since: Option<SystemTime>) -> Self {
+        Self { term, since }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use async_trait::async_trait;
@@ -16,8 +16,8 @@ use consul_watch::{
     types::SessionBehavior,
 };
 use cts_tasks::{
-    Change, Cluster, Config, DaemonOptions, Member, Permit, Role, State, Stop, StopReason, Task,
-    TaskStore,
+    Change, Cluster, Config, DaemonOptions, Election, Member, Permit, Role, State, Stop,
+    StopReason, Task, TaskStore,
 };
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -481,6 +481,15 @@ impl Cluster for CtsCluster {
         let found = members(&self.client, &self.settings.tag(), leader.as_ref()).await?;
         self.look_for_hidden(&found).await?;
         Ok(found)
+    }
+
+    async fn election(&self) -> cts_tasks::Result<Option<Election>> {
+        let answer = self.consul.get(&self.layout.leader(), None, Duration::ZERO).await;
+        let Some(pair) = answer.map_err(seam)?.value else { return Ok(None) };
+        let leader: Option<Leader> =
+            pair.session.as_ref().and_then(|_held| serde_json::from_slice(&pair.value).ok());
+        let since = leader.map(|leader| UNIX_EPOCH + Duration::from_secs(leader.acquired_at));
+        Ok(Some(Election::new(pair.lock_index, since)))
     }
 
     async fn lead(&self, stop: &Stop) -> cts_tasks::Result<Stop> {

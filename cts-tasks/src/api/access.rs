@@ -5,6 +5,8 @@
 //! |---|---|
 //! | any, over plain HTTP without a token, addressed by a name that is not the server's | the name is an address, or one of the names known |
 //! | `POST`, `PATCH`, `PUT`, `DELETE` of a page of another origin | the origin is one of those allowed |
+//! | any for the status page, addressed by a name that is not the server's | as above; also over TLS and with a token |
+//! | any for the status page that another origin makes, but a link to it | never |
 //!
 //! The first keeps out a page whose own name was made to resolve to this server
 //! (DNS rebinding): to the browser it is of the same origin, and only the header
@@ -22,7 +24,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{ApiState, HEALTH, answer::Failure};
+use super::{ApiState, HEALTH, answer::Failure, pages::is_page};
 
 /// Names of the server, and origins that may use it. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -80,23 +82,56 @@ impl Access {
         address.parse::<IpAddr>().is_ok() || self.hosts.contains(&name)
     }
 
-    /// Refuses what a web page should not be able to ask.
-    fn check(&self, request: &Parts<'_>) -> Result<(), Failure> {
+    /// Refuses what another web page should not be able to ask of the status page. Who may
+    /// use the API from elsewhere may not use this.
+    fn check_page(&self, request: &Parts<'_>) -> Result<(), Failure> {
+        if let Some(host) = self.unknown_host(request) {
+            return Err(Failure::new(
+                StatusCode::FORBIDDEN,
+                format!(
+                    "the status page does not know itself by the name {host:?}: add it to \
+                     api_hosts in the configuration, or address the page by IP address"
+                ),
+            ));
+        }
+        let is = |name: &str, expected: &str| {
+            request.headers.get(name).is_some_and(|value| value.as_bytes() == expected.as_bytes())
+        };
+        // A link leads here, and shows nothing to the page that it is on; a frame might.
+        let link = *request.method == Method::GET
+            && !request.headers.contains_key(header::ORIGIN)
+            && is("sec-fetch-mode", "navigate")
+            && is("sec-fetch-dest", "document");
+        match foreign(request).filter(|_| !link) {
+            Some(origin) => Err(Failure::new(
+                StatusCode::FORBIDDEN,
+                format!("pages of {origin} may not use the status page"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The name by which a request addresses this server, if it is not one of its own.
+    fn unknown_host<'a>(&self, request: &Parts<'a>) -> Option<&'a str> {
         let named = [request.headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"))];
         let named = named.into_iter().chain([request.uri.authority().map(Authority::as_str)]);
+        named.flatten().find(|host| !self.knows_host(host)).map(without_port)
+    }
+
+    /// Refuses what a web page should not be able to ask.
+    fn check(&self, request: &Parts<'_>) -> Result<(), Failure> {
         let asks_first = *request.method == Method::OPTIONS;
         if !self.any_host
             && !asks_first
             && request.uri.path() != HEALTH
-            && let Some(host) = named.flatten().find(|host| !self.knows_host(host))
+            && let Some(host) = self.unknown_host(request)
         {
             return Err(Failure::new(
                 StatusCode::FORBIDDEN,
                 format!(
-                    "this API does not know itself by the name {:?}: add it to api_hosts in the \
+                    "this API does not know itself by the name {host:?}: add it to api_hosts in the \
                      configuration, address the API by IP address, or protect it with \
-                     api_token_file or tls",
-                    without_port(host)
+                     api_token_file or tls"
                 ),
             ));
         }
@@ -161,6 +196,14 @@ pub(crate) async fn keep_pages_away(
     request: Request,
     next: Next,
 ) -> Response {
+    if is_page(request.uri().path()) {
+        let parts =
+            Parts { method: request.method(), uri: request.uri(), headers: request.headers() };
+        return match state.access.check_page(&parts) {
+            Ok(()) => next.run(request).await,
+            Err(failure) => failure.into_response(),
+        };
+    }
     let granted = state.access.granted(request.headers());
     let preflight = request.method() == Method::OPTIONS;
     let parts = Parts { method: request.method(), uri: request.uri(), headers: request.headers() };

@@ -97,7 +97,11 @@ const OWN_TEXT: usize = 4096;
 /// Turns an error that the framework made, which is plain text, into a document.
 async fn as_document(response: Response) -> Response {
     let status = response.status();
-    if response.extensions().get::<FailureText>().is_some()
+    let media = response.headers().get(header::CONTENT_TYPE);
+    // The status page has its own words for an error.
+    let page = media.is_some_and(|media| media.as_bytes().starts_with(b"text/html"));
+    if page
+        || response.extensions().get::<FailureText>().is_some()
         || !(status.is_client_error() || status.is_server_error())
     {
         return response;

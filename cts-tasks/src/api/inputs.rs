@@ -31,7 +31,8 @@ pub(crate) async fn inputs(
     Ok(Answer::new(InputsMessage { inputs: document }))
 }
 
-fn document(
+/// Writes inputs with their difference from what was last applied.
+pub(crate) fn document(
     now: &TaskInputs,
     digest: &InputsDigest,
     applied: Option<&AppliedInputs>,

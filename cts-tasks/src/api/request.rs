@@ -12,6 +12,7 @@ use super::{
     ApiState, HEALTH,
     answer::Failure,
     limits::{BODY, LARGEST_BODY},
+    pages::is_page,
 };
 
 /// The `run` parameter.
@@ -70,6 +71,10 @@ pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
 ///
 /// Source: Consul-Terraform-Sync 0.9, check of requests against `api/openapi.yaml`.
 pub(crate) async fn only_json(request: Request, next: Next) -> Response {
+    // Forms of the status page have a token, by which another page's are told.
+    if is_page(request.uri().path()) {
+        return next.run(request).await;
+    }
     match content_type(request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),

@@ -1,17 +1,21 @@
 //! The routes of the API, and answers to methods and paths that it does not know.
 
+use std::sync::Arc;
+
 use axum::{
     Router,
     extract::{MatchedPath, State},
     handler::Handler,
     http::{Method, Uri},
-    routing::{MethodFilter, on},
+    routing::{MethodFilter, get, on},
 };
 
 use super::{
     ApiState, CLUSTER, HEALTH,
     answer::{Failure, unsupported_method, unsupported_path},
-    create, document, events, inputs, metrics, patch, plans, status, tasks,
+    create, document, events, inputs, metrics,
+    pages::PageContext,
+    patch, plans, status, tasks,
 };
 
 /// An endpoint of the API: method, path and handler.
@@ -99,6 +103,18 @@ impl Routes {
 
     pub(crate) fn into_router(self) -> Router<ApiState> {
         self.router.method_not_allowed_fallback(other_method).fallback(elsewhere)
+    }
+}
+
+/// What pages beside the API know of it.
+pub(crate) fn page_context(state: &ApiState) -> PageContext {
+    PageContext {
+        engine: state.engine.clone(),
+        cluster: Arc::clone(&state.cluster),
+        token: state.token_source(),
+        https: state.https,
+        port: state.port,
+        events: get(events::events).with_state(state.clone()),
     }
 }
 

@@ -12,7 +12,11 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{ApiState, HEALTH, answer::Failure};
+use super::{
+    ApiState, HEALTH,
+    answer::Failure,
+    pages::{TokenSource, is_page},
+};
 
 /// The file with the token that requests must bear. It is read for each
 /// request, so that a new token holds at once.
@@ -44,14 +48,26 @@ impl TokenFile {
     }
 }
 
+impl ApiState {
+    /// What reads the token for pages; `None` where none is needed.
+    pub(super) fn token_source(&self) -> Option<TokenSource> {
+        let file = self.token.clone()?;
+        Some(Arc::new(move || {
+            let file = file.clone();
+            Box::pin(async move { file.read().await })
+        }))
+    }
+}
+
 /// Refuses a request without the token. Health may be asked by everyone, since
-/// Consul's agent bears none.
+/// Consul's agent bears none, and a browser asks for the status page with a session of its own.
 pub(crate) async fn authorize(
     State(state): State<ApiState>,
     request: Request,
     next: Next,
 ) -> Response {
-    let Some(file) = state.token.as_ref().filter(|_| request.uri().path() != HEALTH) else {
+    let path = request.uri().path();
+    let Some(file) = state.token.as_ref().filter(|_| path != HEALTH && !is_page(path)) else {
         return next.run(request).await;
     };
     match file.read().await {

@@ -23,7 +23,7 @@ impl Views {
         views.entry(task.clone()).or_default().push(Arc::downgrade(view));
     }
 
-    fn get(&self, task: &TaskName) -> Option<Arc<Mutex<View>>> {
+    pub(super) fn get(&self, task: &TaskName) -> Option<Arc<Mutex<View>>> {
         let views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         views.get(task)?.iter().rev().find_map(Weak::upgrade)
     }

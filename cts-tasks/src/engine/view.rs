@@ -36,12 +36,25 @@ pub(crate) struct View {
     /// `true` once everything wanted had been answered at some time.
     ready: bool,
     settling: Settling,
+    /// Told by the worker, for those who look.
+    #[cfg(feature = "ui")]
+    pub(crate) pauses: Pauses,
     /// Inputs of the newest run; `applied` holds those that were applied last.
     taken: Option<(TaskInputs, InputsDigest)>,
     applied: Option<(TaskInputs, InputsDigest)>,
 }
 
 type Latest = BTreeMap<Arc<Dependency>, DependencyValue>;
+
+/// Times until which a task's worker waits by itself; past ones mean nothing.
+#[cfg(feature = "ui")]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pauses {
+    /// End of the buffer period.
+    pub(crate) buffer: Option<Instant>,
+    /// Next try after a failure.
+    pub(crate) retry: Option<Instant>,
+}
 
 /// Consequences of an answer of Consul's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -357,6 +357,8 @@ impl Worker {
             let rest = timers.rest();
             let settled = due.trigger.and_then(|_| self.view().holds(Instant::now()));
             let again = self.again_at().filter(|_| !busy && due.trigger.is_none());
+            #[cfg(feature = "ui")]
+            self.note_pauses(rest, again);
             tokio::select! {
                 // In this order: the end of a run and orders come before answers of Consul, of which
                 // there may always be another.
@@ -408,6 +410,13 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Tells those who look until when it waits by itself.
+    #[cfg(feature = "ui")]
+    fn note_pauses(&self, rest: Option<Duration>, retry: Option<Instant>) {
+        let buffer = rest.map(|rest| Instant::now() + rest);
+        self.view().pauses = super::view::Pauses { buffer, retry };
     }
 
     /// Watches what is wanted and not watched yet.

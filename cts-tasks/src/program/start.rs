@@ -99,6 +99,10 @@ pub(crate) fn start(program: &Program, flags: StartFlags, legacy: bool) -> Exit 
         tracing::warn!("{warning}");
     }
     raise_descriptors();
+    #[cfg(feature = "ui")]
+    {
+        daemon_options.pages = Some(crate::status_page());
+    }
     if loaded.config.api_metrics {
         match Metrics::start(program.version) {
             Ok(metrics) => {

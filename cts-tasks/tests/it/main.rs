@@ -44,4 +44,5 @@ mod soak;
 mod stores;
 mod triggers;
 mod triggers_on_consul;
+mod ui;
 mod upstream;

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A process in a folder of its own, with the cluster's task.
-fn process(folder: &Path, number: u8, consul: &str) -> SyncProcess {
+pub(crate) fn process(folder: &Path, number: u8, consul: &str) -> SyncProcess {
     let own = folder.join(number.to_string());
     fs::create_dir(&own).unwrap();
     let module = firewall_module().display().to_string();
@@ -31,12 +31,12 @@ fn process(folder: &Path, number: u8, consul: &str) -> SyncProcess {
     SyncProcess::new(&own, consul, &config)
 }
 
-fn give_module(folder: &Path, number: u8) {
+pub(crate) fn give_module(folder: &Path, number: u8) {
     let module = folder.join(number.to_string()).join("module");
     std::os::unix::fs::symlink(firewall_module(), module).unwrap();
 }
 
-async fn leads(sync: &SyncProcess, number: u8, times: usize) {
+pub(crate) async fn leads(sync: &SyncProcess, number: u8, times: usize) {
     let line = format!("[INFO]  ha: acquired leadership lock: id=cts-0{number}");
     sync.until("it leads", || sync.log().matches(&line).count() >= times).await;
 }

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bad_input;
+#[cfg(feature = "ui")]
+mod browser;
 mod clock;
 mod cluster;
 mod daemon;
@@ -19,6 +21,8 @@ mod readme;
 mod reload;
 mod secured;
 mod shutdown;
+#[cfg(feature = "ui")]
+mod status_page;
 mod sync;
 mod tfc;
 mod tfc_trouble;
