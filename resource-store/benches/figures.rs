@@ -2,17 +2,22 @@
 //!
 //! `cargo bench -p resource-store --all-features`; `-- N` sets how many resources
 //! there are (100,000 by default); `-- durable` leaves it at the durable backend,
-//! `-- raft` at writes to a Raft node beside it, and `-- watches` at a write among
-//! many watches.
+//! `-- raft` at writes to a Raft node beside it, `-- watches` at a write among
+//! many watches, `-- threads` at the backend in memory with one thread and with two, and
+//! `-- backends` at every backend under the same load.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
+#[path = "figures/backends.rs"]
+mod backends;
 #[cfg(feature = "durable")]
 #[path = "figures/durable.rs"]
 mod durable;
 #[cfg(feature = "raft")]
 #[path = "figures/raft.rs"]
 mod raft;
+#[path = "figures/threads.rs"]
+mod threads;
 #[path = "figures/watches.rs"]
 mod watches;
 
@@ -35,8 +40,19 @@ fn main() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let only = |part: &str| std::env::args().any(|arg| arg == part);
-    let parts = ["durable", "raft", "watches"];
+    let parts = ["backends", "durable", "raft", "threads", "watches"];
     let all = !parts.into_iter().any(only);
+    let mut arguments = std::env::args().skip_while(|argument| argument != backends::ONE);
+    if arguments.next().is_some() {
+        let name = arguments.next().unwrap_or_default();
+        return runtime.block_on(backends::one(&name));
+    }
+    if all || only("threads") {
+        threads::figures();
+    }
+    if all || only("backends") {
+        backends::figures();
+    }
     runtime.block_on(async {
         if all {
             figures(count).await;

@@ -5,9 +5,11 @@ pub(crate) mod change;
 pub(crate) mod condition;
 #[cfg(any(feature = "durable", feature = "raft"))]
 pub(crate) mod folder;
+#[cfg(feature = "raft")]
 pub(crate) mod held;
 pub(crate) mod key;
 mod missed;
+#[cfg(feature = "raft")]
 pub(crate) mod state;
 pub(crate) mod sync;
 pub(crate) mod topic;

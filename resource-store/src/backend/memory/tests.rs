@@ -94,9 +94,8 @@ async fn changes_between_subscribing_and_the_snapshot_come_once() {
     let backend = MemoryBackend::new();
     let reader = backend.shared.topics.subscribe(&artists());
     let stored = put(&backend, "korn").await;
-    let state = backend.shared.current.load_full();
-    let snapshot = stream::iter(state.pages(&artists()));
-    let mut watch = StoreWatch::new(artists(), reader, state.index(), snapshot);
+    let (found, index) = backend.shared.moment(&artists());
+    let mut watch = StoreWatch::new(artists(), reader, index, stream::iter(found));
     let later = put(&backend, "muse").await;
     for expected in
         [WatchEvent::Upsert(stored), WatchEvent::EndOfSnapshot, WatchEvent::Upsert(later)]
@@ -112,7 +111,7 @@ async fn a_snapshot_larger_than_a_page_comes_whole_though_most_is_filtered() {
         put(&backend, &format!("artist-{i:03}")).await;
     }
     let mut query = artists().with_name_prefix("artist-29");
-    query.tenancy = crate::pb::Tenancy::new("*", "*");
+    query.tenancy = Tenancy::new("*", "*");
     let watch = backend.watch_list(&query).await.unwrap();
     let events: Vec<_> = watch.take(11).map(Result::unwrap).collect().await;
     assert_eq!(events[10], WatchEvent::EndOfSnapshot);

@@ -26,10 +26,20 @@ pub(crate) fn check_read(stored: &Arc<Resource>, id: &Id) -> Result<()> {
 
 /// Checks that `resource` may take the place of `stored`, which has its key.
 pub(crate) fn check_write(stored: Option<&Resource>, resource: &Resource) -> Result<()> {
+    check_expected(stored, resource, &resource.version)
+}
+
+/// Checks that `resource` may take the place of `stored`, which has its key, if that is of the
+/// version `expected`.
+pub(crate) fn check_expected(
+    stored: Option<&Resource>,
+    resource: &Resource,
+    expected: &str,
+) -> Result<()> {
     match stored {
         Some(stored) if stored.uid() != resource.uid() => Err(Error::WrongUid),
-        Some(stored) if stored.version != resource.version => Err(Error::CasFailure),
-        None if !resource.version.is_empty() => Err(Error::CasFailure),
+        Some(stored) if stored.version != expected => Err(Error::CasFailure),
+        None if !expected.is_empty() => Err(Error::CasFailure),
         Some(_) | None => Ok(()),
     }
 }

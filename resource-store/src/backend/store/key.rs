@@ -53,11 +53,20 @@ pub(crate) fn query_prefix(query: &Query) -> Vec<u8> {
     key
 }
 
-/// Builds the name of the topic of the changes to a kind in the tenancies that
+/// Builds the name of a kind, under which the topics of its changes are.
+pub(crate) fn topic_kind(group: &str, kind: &str) -> Vec<u8> {
+    joined(&[group, kind])
+}
+
+/// Builds the name, within a kind, of the topic of the changes in the tenancies that
 /// match these units, each of which may be the wildcard.
-pub(crate) fn topic(group: &str, kind: &str, partition: &str, namespace: &str) -> Vec<u8> {
+pub(crate) fn topic(partition: &str, namespace: &str) -> Vec<u8> {
+    joined(&[partition, namespace])
+}
+
+fn joined(parts: &[&str]) -> Vec<u8> {
     let mut key = Vec::with_capacity(64);
-    for part in [group, kind, partition, namespace] {
+    for part in parts {
         push(&mut key, part);
     }
     key

@@ -162,13 +162,13 @@ impl<E: Clone, S: Spill<E>> Topic<E, S> {
     }
 
     /// Appends an event of this name that takes about so many bytes, which may
-    /// push out older ones.
-    pub(crate) fn publish(&self, name: &[u8], event: E, bytes: usize) {
+    /// push out older ones. Who waits for it is to be woken by `wakers`.
+    pub(crate) fn append(&self, name: &[u8], event: E, bytes: usize, wakers: &mut Vec<Waker>) {
         let mut state = lock(&self.state);
         if state.is_idle() {
             return;
         }
-        let wakers = state.wake(name);
+        state.wake(name, wakers);
         let mut dropped = Vec::new();
         if state.behind == 0 {
             state.drop_all(&mut dropped);
@@ -191,6 +191,13 @@ impl<E: Clone, S: Spill<E>> Topic<E, S> {
         drop(state);
         // Freeing what only the log held is not the readers' wait.
         drop(dropped);
+    }
+
+    /// Appends an event, and wakes who waits for it.
+    #[cfg(test)]
+    pub(crate) fn publish(&self, name: &[u8], event: E, bytes: usize) {
+        let mut wakers = Vec::new();
+        self.append(name, event, bytes, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -224,8 +231,7 @@ impl<E, S> State<E, S> {
 
     /// Takes out the wakers of the readers that wait for an event of this name,
     /// which from here on are behind.
-    fn wake(&mut self, name: &[u8]) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+    fn wake(&mut self, name: &[u8], wakers: &mut Vec<Waker>) {
         // No prefix of the name that is longer than this is left to look for.
         let mut longest = Some(name);
         while let Some(bound) = longest {
@@ -235,14 +241,13 @@ impl<E, S> State<E, S> {
             if shared == prefix.len() {
                 longest = shared.checked_sub(1).and_then(|shorter| name.get(..shorter));
                 let readers = bound.get(..shared).and_then(|found| self.waiting.remove(found));
-                self.take_wakers(&readers.unwrap_or_default(), &mut wakers);
+                self.take_wakers(&readers.unwrap_or_default(), wakers);
             } else {
                 // Prefixes of the name that share more with it come after this
                 // one, and there are none up to the bound.
                 longest = name.get(..shared);
             }
         }
-        wakers
     }
 
     fn take_wakers(&mut self, readers: &[u64], wakers: &mut Vec<Waker>) {
