@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use tokio::task::JoinSet;
+use tokio::{sync::Barrier, task::JoinSet};
 
 use super::{Action, History, Observed, Operation, Seen, WatchLog};
 use crate::{
@@ -34,11 +34,23 @@ pub struct HistoryOptions {
     pub operations: usize,
     /// Number of names; 10 by default.
     pub names: usize,
+    /// Whether all watches begin before the first write; not so by default. A watch that begins
+    /// among writes may merge what it missed while it took its snapshot, which the check takes
+    /// for a gap: so a history of more than some 250 changes is to be watched from its start.
+    pub watched_from_start: bool,
 }
 
 impl Default for HistoryOptions {
     fn default() -> Self {
-        Self { seed: 0, writers: 8, readers: 8, watchers: 16, operations: 10_000, names: 10 }
+        Self {
+            seed: 0,
+            writers: 8,
+            readers: 8,
+            watchers: 16,
+            operations: 10_000,
+            names: 10,
+            watched_from_start: false,
+        }
     }
 }
 
@@ -48,6 +60,8 @@ struct Shared {
     writes_left: AtomicUsize,
     reads_left: AtomicUsize,
     names: usize,
+    /// Where watchers meet once they have taken their first snapshot.
+    watched: Option<Barrier>,
 }
 
 impl Shared {
@@ -84,11 +98,15 @@ pub async fn run(backend: Arc<dyn Backend>, options: &HistoryOptions) -> Result<
         writes_left: AtomicUsize::new(options.operations.div_ceil(2)),
         reads_left: AtomicUsize::new(options.operations / 2),
         names: options.names.max(1),
+        watched: options.watched_from_start.then(|| Barrier::new(options.watchers + 1)),
     });
     let mut random = fastrand::Rng::with_seed(options.seed);
     let mut watchers = JoinSet::new();
     for _ in 0..options.watchers {
         watchers.spawn(watch(Arc::clone(&shared), random.fork()));
+    }
+    if let Some(watched) = &shared.watched {
+        watched.wait().await;
     }
     let mut workers = JoinSet::new();
     for number in 0..options.writers {
@@ -197,7 +215,13 @@ async fn watch(shared: Arc<Shared>, mut random: fastrand::Rng) -> Result<Vec<Wat
     loop {
         let mut events = shared.backend.watch_list(&query).await?;
         let mut log = WatchLog::default();
-        follow(&shared, &mut events, &mut log, &mut random).await?;
+        let mut in_snapshot = true;
+        if let Some(watched) = shared.watched.as_ref().filter(|_| logs.is_empty()) {
+            // Nothing is stored yet.
+            in_snapshot = events.next().await.transpose()? != Some(WatchEvent::EndOfSnapshot);
+            watched.wait().await;
+        }
+        follow(&shared, &mut events, &mut log, &mut random, in_snapshot).await?;
         let complete = log.complete;
         logs.push(log);
         if complete {
@@ -211,8 +235,8 @@ async fn follow(
     events: &mut Watch,
     log: &mut WatchLog,
     random: &mut fastrand::Rng,
+    mut in_snapshot: bool,
 ) -> Result<()> {
-    let mut in_snapshot = true;
     while let Some(event) = events.next().await {
         let (resource, deleted) = match event {
             Ok(WatchEvent::EndOfSnapshot) => {
