@@ -6,7 +6,13 @@
 //! many watches, `-- threads` at the backend in memory with one thread and with two, and
 //! `-- backends` at every backend under the same load.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a program for people at a terminal"
+)]
 
 #[path = "figures/backends.rs"]
 mod backends;

@@ -108,7 +108,10 @@ pub(crate) async fn one(name: &str) {
 #[cfg(feature = "etcd")]
 fn newest(name: &str) -> Option<std::path::PathBuf> {
     let found = consul_watch::testing::parts::find_all(name);
-    found.into_iter().max_by_key(|part| part.major_minor()).map(|part| part.path)
+    found
+        .into_iter()
+        .max_by_key(consul_watch::testing::parts::Part::major_minor)
+        .map(|part| part.path)
 }
 
 async fn row(name: &str, store: Arc<dyn Backend>) {
