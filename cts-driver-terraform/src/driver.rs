@@ -58,6 +58,7 @@ impl TerraformDriver {
     /// # Errors
     ///
     /// [`Error::Invalid`] when the task asks for what Terraform would refuse.
+    #[expect(clippy::needless_pass_by_value, reason = "a driver has a share of its settings")]
     pub fn new(task: Task, settings: Arc<Settings>, terraform: Arc<dyn Terraform>) -> Result<Self> {
         settings.root_module(&task, None)?.check()?;
         let settings = settings.for_task();

@@ -151,6 +151,7 @@ mod tests {
 
     /// Each variant as a person reads it: its own text, and what its causes add.
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one row for each variant")]
     fn every_error_says_what_failed_and_with_what() {
         let consul = || consul_watch::Error::Timeout {
             operation: "kv.get",

@@ -9,10 +9,7 @@
     reason = "a bench prints, and stops at what it did not expect"
 )]
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use consul_watch::{Watcher, testing::TestConsul};
 use cts_tasks::{
@@ -21,6 +18,7 @@ use cts_tasks::{
     testing::{RecordingDriver, task},
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 #[tokio::main]
 async fn main() {
@@ -56,7 +54,10 @@ async fn main() {
             times.push(begun.elapsed());
         }
         times.sort();
-        let (median, worst) = (times[times.len() / 2], times.last().copied().unwrap_or_default());
+        let (median, worst) = (
+            times.get(times.len() / 2).copied().unwrap_or_default(),
+            times.last().copied().unwrap_or_default(),
+        );
         println!("{path}: {bytes} bytes, median {median:?}, worst {worst:?}");
         if path.starts_with("/ui") {
             let share = median.as_secs_f64() / Duration::from_millis(300).as_secs_f64();

@@ -98,7 +98,7 @@ impl ServerProgram {
 
     async fn execute(&self, command_line: CommandLine) -> Result<(), BoxError> {
         match command_line.command {
-            None => serve::serve(self, command_line.serve).await,
+            None => Box::pin(serve::serve(self, command_line.serve)).await,
             Some(Command::Export(options)) => transfer::export(self, &options).await,
             Some(Command::Import(options)) => transfer::import(&options).await,
             Some(Command::Cluster(command)) => cluster::run(&command).await.map_err(cluster::plain),

@@ -54,7 +54,7 @@ async fn run(site: &Site, pause: u32, port: u16, until: impl AsyncFnOnce(&Engine
     };
     let (ended, ()) = timeout(LIMIT, async { tokio::join!(engine.run(&stop), stopping) })
         .await
-        .expect("the engine ends though its tool does not");
+        .unwrap_or_else(|_| panic!("the engine has to end though its tool does not"));
     ended.unwrap();
     stopped.unwrap().elapsed()
 }

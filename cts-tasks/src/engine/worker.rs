@@ -354,11 +354,7 @@ impl Worker {
                     busy = true;
                 }
             }
-            let rest = timers.rest();
-            let settled = due.trigger.and_then(|_| self.view().holds(Instant::now()));
-            let again = self.again_at().filter(|_| !busy && due.trigger.is_none());
-            #[cfg(feature = "ui")]
-            self.note_pauses(rest, again);
+            let (rest, settled, again) = self.pauses(&timers, &due, busy);
             tokio::select! {
                 // In this order: the end of a run and orders come before answers of Consul, of which
                 // there may always be another.
@@ -410,6 +406,22 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Returns the rest of the buffer period, and until when instances and another try are
+    /// waited for.
+    fn pauses(
+        &self,
+        timers: &Timers,
+        due: &Due,
+        busy: bool,
+    ) -> (Option<Duration>, Option<Instant>, Option<Instant>) {
+        let rest = timers.rest();
+        let settled = due.trigger.and_then(|_| self.view().holds(Instant::now()));
+        let again = self.again_at().filter(|_| !busy && due.trigger.is_none());
+        #[cfg(feature = "ui")]
+        self.note_pauses(rest, again);
+        (rest, settled, again)
     }
 
     /// Tells those who look until when it waits by itself.

@@ -103,7 +103,7 @@ impl Backend for PostgresBackend {
     }
 
     async fn write_cas(&self, resource: Resource) -> Result<Arc<Resource>> {
-        writing::write(&self.shared.database, &self.shared.writer, resource).await
+        Box::pin(writing::write(&self.shared.database, &self.shared.writer, resource)).await
     }
 
     async fn delete_cas(&self, id: &Id, version: &str) -> Result<()> {

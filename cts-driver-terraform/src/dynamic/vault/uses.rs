@@ -50,7 +50,9 @@ impl Uses {
     ///
     /// Dropping the future ends the wait, and nothing else.
     pub(in crate::dynamic) async fn changed(&self, paths: &[&str]) {
-        paths.iter().for_each(|path| self.take_up(path));
+        for path in paths {
+            self.take_up(path);
+        }
         let mut changes = self.vault.leases.subscribe();
         while !self.take_changes(paths) {
             // The sender lives as long as this.

@@ -1,4 +1,4 @@
-//! A real browser, driven by the WebDriver protocol.
+//! A real browser, driven by the `WebDriver` protocol.
 //!
 //! It resolves no name but those of this machine, so that nothing that a page asks for can
 //! leave it.
@@ -73,13 +73,13 @@ impl Browser {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = timeout(PATIENCE, async {
             loop {
-                let line = lines.next_line().await.unwrap().expect("the driver says its port");
+                let line = lines.next_line().await.unwrap().unwrap();
                 if let Some(rest) = line.split("successfully on port ").nth(1) {
                     return rest.trim_end_matches('.').to_owned();
                 }
             }
         });
-        let port = port.await.expect("the driver starts");
+        let port = port.await.unwrap();
         // It would stop at a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let mut browser = Self {
@@ -164,9 +164,8 @@ impl Browser {
                 sleep(Duration::from_millis(10)).await;
             }
         });
-        if waited.await.is_err() {
-            panic!("not so: {script}\n{}", self.text("body").await);
-        }
+        let page = if waited.await.is_err() { Some(self.text("body").await) } else { None };
+        assert!(page.is_none(), "not so: {script}\n{}", page.unwrap_or_default());
     }
 
     /// Clicks as a person does.

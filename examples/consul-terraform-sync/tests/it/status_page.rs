@@ -79,6 +79,7 @@ async fn log_in(browser: &Browser, base: &str) {
 }
 
 #[tokio::test]
+#[expect(clippy::print_stdout, reason = "a figure")]
 async fn a_browser_follows_tasks_and_approves_a_plan() {
     let Some(mut browser) = Browser::start(SUITE, "browser").await else { return };
     let Some(consul) = parts::consul_and_terraform(SUITE.0).await else { return };

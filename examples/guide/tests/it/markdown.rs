@@ -53,7 +53,9 @@ impl Block {
                 let mut kind = (false, 0);
                 for word in rest {
                     match word.strip_prefix("status=") {
-                        Some(status) => kind.1 = status.parse().map_err(|_| "no exit status")?,
+                        Some(status) => {
+                            kind.1 = status.parse().map_err(|_no_number| "no exit status")?;
+                        }
                         None if *word == "until" => kind.0 = true,
                         None => return Err(format!("unknown word {word}")),
                     }

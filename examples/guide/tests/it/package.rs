@@ -168,7 +168,7 @@ fn is_ready_alive_and_stopped(installed: &Path, path: &str) {
     fs::create_dir_all(installed.join("run")).unwrap();
     fs::create_dir_all(installed.join("tmp")).unwrap();
     let manager = UnixDatagram::bind(installed.join("run/notify")).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    manager.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let said = || {
         let mut buffer = [0; 64];
         let length = manager.recv(&mut buffer).expect("the daemon says something within a minute");

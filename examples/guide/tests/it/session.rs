@@ -26,7 +26,7 @@ use crate::{
 /// The longest that a page, and a command that is repeated, may take. Both only end a test
 /// that has failed already.
 const PAGE: &str = "300";
-const UNTIL: Duration = Duration::from_secs(60);
+const UNTIL: Duration = Duration::from_mins(1);
 
 /// Pages that run at the same time.
 const AT_ONCE: usize = 3;
@@ -78,7 +78,8 @@ impl Session {
         self.input.flush().map_err(gone)?;
         let mut answer = String::new();
         self.answers.read_line(&mut answer).map_err(gone)?;
-        let status = answer.trim().parse().map_err(|_| gone(std::io::Error::other(answer)))?;
+        let status =
+            answer.trim().parse().map_err(|_no_number| gone(std::io::Error::other(answer)))?;
         let printed = fs::read(self.folder.path().join(".printed")).map_err(|e| e.to_string())?;
         Ok((status, String::from_utf8_lossy(&printed).into_owned()))
     }
@@ -162,8 +163,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // With its first process the namespace ends, and whatever runs in it.
-        self.shell.kill().ok();
-        self.shell.wait().ok();
+        drop(self.shell.kill());
+        drop(self.shell.wait());
     }
 }
 

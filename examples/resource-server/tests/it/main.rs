@@ -13,6 +13,7 @@ mod durability;
 mod etcd_server;
 mod h2spec;
 mod hostile;
+#[expect(dead_code, reason = "the faults of a server alone are not tried here")]
 #[path = "../../../../resource-store/tests/it/postgres/server.rs"]
 mod postgres_server;
 mod resource;

@@ -153,15 +153,12 @@ impl Connector {
         &self,
         host: &tokio_postgres::Config,
     ) -> Result<Dedicated, tokio_postgres::Error> {
-        let dedicated = match &self.tls {
-            Some(tls) => {
-                let (client, connection) = host.connect(tls.clone()).await?;
-                Dedicated::new(client, connection)
-            }
-            None => {
-                let (client, connection) = host.connect(NoTls).await?;
-                Dedicated::new(client, connection)
-            }
+        let dedicated = if let Some(tls) = &self.tls {
+            let (client, connection) = host.connect(tls.clone()).await?;
+            Dedicated::new(client, connection)
+        } else {
+            let (client, connection) = host.connect(NoTls).await?;
+            Dedicated::new(client, connection)
         };
         prepare(&dedicated.client, self.statement_timeout).await?;
         Ok(dedicated)
@@ -176,8 +173,8 @@ impl Manager for Connector {
         let dedicated = self.dedicated().await?;
         let adopted = adopt(&dedicated.client, &self.statements, &self.progress).await;
         adopted.map_err(|error| judge_connecting(&error))?;
-        let Dedicated { client, told: _, _task } = dedicated;
-        let pooled = Pooled { client, prepared: Mutex::default(), _task };
+        let Dedicated { client, told: _, _task: task } = dedicated;
+        let pooled = Pooled { client, prepared: Mutex::default(), _task: task };
         // Otherwise a write whose preparation is not answered would count as one that may have
         // taken place.
         let prepared = pooled.prepare_cached(&self.statements.write).await;

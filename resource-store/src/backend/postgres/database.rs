@@ -129,7 +129,7 @@ impl Database {
             let found = transaction.query_one(asked, &[schema]).await?;
             if found.try_get(1)? {
                 let asked = format!("SELECT layout FROM {}.store", quoted(schema));
-                return Ok(transaction.query_one(&asked, &[]).await?.try_get(0)?);
+                return transaction.query_one(&asked, &[]).await?.try_get(0);
             }
             if !found.try_get::<_, bool>(0)? {
                 transaction.batch_execute(&format!("CREATE SCHEMA {}", quoted(schema))).await?;

@@ -44,7 +44,6 @@ const TIMELINE: &str =
     "(('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int)";
 
 impl Statements {
-    #[expect(clippy::too_many_lines, reason = "a list of statements")]
     pub(super) fn new(schema: &str) -> Self {
         let s = quoted(schema);
         Self {

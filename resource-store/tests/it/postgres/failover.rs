@@ -45,9 +45,9 @@ async fn a_promoted_standby_takes_over() {
         }
 
         if hangs {
-            primary.pause()
+            primary.pause();
         } else {
-            primary.kill()
+            primary.kill();
         }
         let write = tokio::spawn({
             let (backend, next) = (backend.clone(), next(&stored));
@@ -57,7 +57,10 @@ async fn a_promoted_standby_takes_over() {
 
         let written = write.await.unwrap().unwrap();
         // What was acknowledged is there, and nothing else.
-        assert_eq!(backend.list(Consistency::Strong, &things()).await.unwrap(), [written.clone()]);
+        assert_eq!(
+            backend.list(Consistency::Strong, &things()).await.unwrap(),
+            std::slice::from_ref(&written)
+        );
         // A watch does not guess what a standby may lack: it begins anew. Before, it may tell
         // of what the primary committed while it died.
         match event(&mut watch).await {

@@ -61,9 +61,9 @@ async fn strike(server: &mut Server, random: &mut fastrand::Rng) {
         }
         sleep(Duration::from_millis(random.u64(..300))).await;
         if random.bool() {
-            server.kill()
+            server.kill();
         } else {
-            server.stop("-QUIT").await
+            server.stop("-QUIT").await;
         }
         server.launch();
         server.answers().await;
