@@ -72,6 +72,7 @@ impl Topics {
 
     /// Publishes a change to its readers. To be called in the order of the
     /// commits, and after the change can be read.
+    #[allow(dead_code, reason = "the store in memory alone does without")]
     pub(crate) fn publish(&self, change: &Change) {
         self.append(change.clone(), |_| {}).wake();
     }
