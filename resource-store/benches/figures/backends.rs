@@ -6,6 +6,10 @@
 #[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 #[path = "../../tests/it/etcd/server.rs"]
 mod etcd_server;
+#[cfg(feature = "postgres")]
+#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
+#[path = "../../tests/it/postgres/server.rs"]
+mod postgres_server;
 
 use std::{
     future::Future,
@@ -51,6 +55,8 @@ const NAMES: &[&str] = &[
     "raft",
     #[cfg(feature = "etcd")]
     "etcd",
+    #[cfg(feature = "postgres")]
+    "PostgreSQL",
 ];
 
 /// Measures each backend in a process of its own, and prints rows of a table.
@@ -99,6 +105,21 @@ pub(crate) async fn one(name: &str) {
             let store = EtcdBackend::connect(&EtcdConfig::new(servers.endpoints())).await.unwrap();
             row(name, Arc::new(store)).await;
             drop(servers);
+        }
+        #[cfg(feature = "postgres")]
+        "PostgreSQL" => {
+            use backend::postgres::{PostgresBackend, PostgresConfig};
+            let suite = consul_watch::testing::parts::Suite("bench of backends");
+            let Some(programs) = postgres_server::Programs::find(suite, "PostgreSQL") else {
+                return println!("| PostgreSQL | no PostgreSQL is here |");
+            };
+            // The tests' servers do not wait for the disk.
+            let server =
+                postgres_server::Server::start_with(&programs, "trust", &["fsync=on"]).await;
+            let config = PostgresConfig::from_url(&server.url()).unwrap();
+            let store = PostgresBackend::connect(&config).await.unwrap();
+            row(name, Arc::new(store)).await;
+            drop(server);
         }
         other => panic!("no backend is called {other}"),
     }
