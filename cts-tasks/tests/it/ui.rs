@@ -292,7 +292,7 @@ async fn texts_are_escaped_and_every_answer_has_its_policy() {
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
         assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"));
         assert_eq!(header(&answer, "x-content-type-options"), "nosniff");
-        assert_eq!(header(&answer, "referrer-policy"), "no-referrer");
+        assert_eq!(header(&answer, "referrer-policy"), "same-origin");
         assert_eq!(header(&answer, "cache-control"), "no-store");
         let text = answer.text().await.unwrap();
         assert!(!text.contains("<script>") && !text.contains(" style="), "{text}");

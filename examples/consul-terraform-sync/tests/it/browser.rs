@@ -206,10 +206,15 @@ impl Browser {
 
     /// The page as it is now, also where no script may run.
     pub(crate) async fn html(&self) -> String {
-        let document = self.command("DOM.getDocument", json!({})).await;
-        let node = json!({"nodeId": document["root"]["nodeId"]});
-        let html = self.command("DOM.getOuterHTML", node).await;
-        html["outerHTML"].as_str().unwrap().to_owned()
+        loop {
+            let document = self.command("DOM.getDocument", json!({})).await;
+            let node = json!({"nodeId": document["root"]["nodeId"]});
+            let params = json!({"cmd": "DOM.getOuterHTML", "params": node});
+            // Between the two, another page may have taken the place of this one.
+            if let Ok(html) = self.send(Method::POST, "/goog/cdp/execute", params).await {
+                return html["outerHTML"].as_str().unwrap().to_owned();
+            }
+        }
     }
 
     /// Rules of accessibility that the page breaks, each with its elements.

@@ -152,7 +152,8 @@ async fn approves(browser: &Browser, sync: &SyncProcess, folder: &Path, base: &s
     assert_eq!(browser.run(inline).await, Value::Null, "the page has no policy");
     for (page, name) in [("/ui/", "tasks"), ("/ui/tasks/guarded", "task")] {
         for scheme in ["light", "dark"] {
-            browser.look(1200, 800, scheme).await;
+            // What is below is the module's folder on this machine.
+            browser.look(1200, 600, scheme).await;
             browser.open(&format!("{base}{page}")).await;
             browser.until("return document.querySelector('#live').innerText == 'Live'").await;
             assert_eq!(browser.barriers().await, Vec::<String>::new(), "{page}, {scheme}");
