@@ -5,7 +5,7 @@ use std::io;
 use super::format::{FORMAT, MOST_BYTES};
 use crate::backend;
 
-/// Why resources could not be moved. When one of these comes from [`import`],
+/// Why resources could not be moved. When one of these comes from [`import`](super::import),
 /// nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | the same history, and all changes since | goes on; nobody notices |
 //! | the same history, of which some changes since were removed | closes every watch |
-//! | another history: a restore, or a standby that was promoted | closes every watch |
+//! | another history: a restore, or a standby that was promoted, which another connection may find first | closes every watch |
 //! | a lower number in the same history: the server's files are of before | begins another history, and closes every watch |
 
 use std::{
@@ -49,6 +49,7 @@ const PAGE: i64 = 512;
 const QUIET: Duration = Duration::from_secs(15);
 /// Number of refusals in a row after which every watch closes.
 const REFUSALS: u32 = 3;
+const OTHER_HISTORY: &str = "another history counts: a restore or a failover";
 
 /// The changes of one history, for whoever watches.
 #[derive(Debug)]
@@ -202,16 +203,25 @@ impl Follower {
 
     /// Publishes changes until the connection ends, or nobody watches.
     async fn follow(&mut self, dedicated: &mut Dedicated) -> Result<(), End> {
+        let mut names = self.database.progress.names();
         loop {
             // Before the changes are read, so that what is told meanwhile is not missed.
             dedicated.told.borrow_and_update();
             while self.take_page(dedicated).await? {}
-            match timeout(QUIET, dedicated.told.changed()).await {
-                Ok(Ok(())) | Err(_) => {}
-                Ok(Err(_closed)) => {
-                    let reason = "the connection ended".to_owned();
-                    return Err(End::Broken(Failure::Unreachable(reason)));
+            // A primary that was replaced may live on and answer, of its own history: another
+            // connection of this process has found its successor.
+            if *names.borrow_and_update() != self.history {
+                return Err(End::Closed(OTHER_HISTORY.to_owned()));
+            }
+            tokio::select! {
+                told = timeout(QUIET, dedicated.told.changed()) => {
+                    if let Ok(Err(_closed)) = told {
+                        let reason = "the connection ended".to_owned();
+                        return Err(End::Broken(Failure::Unreachable(reason)));
+                    }
                 }
+                // The sender lives as long as the database.
+                _ = names.changed() => {}
             }
             if self.following.strong_count() == 0 {
                 return Ok(());
@@ -238,7 +248,7 @@ impl Follower {
             (first.try_get(0)?, first.try_get(1)?, first.try_get(2)?);
         if name != self.history {
             self.database.progress.learn(name, seq);
-            return Err(End::Closed("another history counts: a restore or a failover".to_owned()));
+            return Err(End::Closed(OTHER_HISTORY.to_owned()));
         }
         if seq < self.last {
             return Err(self.went_back(dedicated, seq).await);

@@ -44,11 +44,12 @@ async fn a_promoted_standby_takes_over() {
             assert_eq!(backend.read(mode, &id("one")).await.unwrap(), stored);
         }
 
-        if hangs {
-            primary.pause();
+        let _hangs = if hangs {
+            Some(primary.pause())
         } else {
             primary.kill();
-        }
+            None
+        };
         let write = tokio::spawn({
             let (backend, next) = (backend.clone(), next(&stored));
             async move { backend.write_cas(next).await }

@@ -63,9 +63,8 @@ impl Server {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
-        let pid = pid.lines().next().unwrap();
-        assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+        let first = self.first_process();
+        assert!(Command::new("kill").args([signal, &first]).status().unwrap().success());
     }
 
     /// Ends it at once, without a checkpoint (`-QUIT`), or after its connections are closed
@@ -80,9 +79,24 @@ impl Server {
         }
     }
 
-    /// Stops its execution, as a machine that hangs would.
-    pub(crate) fn pause(&self) {
-        self.running.as_ref().unwrap().pause();
+    /// Stops its execution, as a machine that hangs would, until it is killed: by this or by
+    /// the end of what is returned.
+    pub(crate) fn pause(&self) -> Paused {
+        let running = self.running.as_ref().unwrap();
+        running.pause();
+        // Each connection has a process in a session of its own; no further one begins.
+        let first = self.first_process();
+        let processes = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
+        let paused = Paused(processes.split_whitespace().map(str::to_owned).collect());
+        assert!(!paused.0.is_empty(), "it serves nobody");
+        paused.signal("-STOP");
+        paused
+    }
+
+    /// The process that started the others, as the server notes it.
+    fn first_process(&self) -> String {
+        let noted = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        noted.lines().next().unwrap().to_owned()
     }
 
     pub(crate) fn config(&self) -> PostgresConfig {
@@ -114,5 +128,22 @@ impl Server {
         // It ends with its client.
         tokio::spawn(async move { connection.await.unwrap_or_default() });
         client
+    }
+}
+
+/// Processes of a server that hangs. They would not notice the end of the one that started
+/// them.
+pub(crate) struct Paused(Vec<String>);
+
+impl Paused {
+    fn signal(&self, signal: &str) {
+        // One that ended by itself meanwhile is no failure.
+        let _ended = Command::new("kill").arg(signal).args(&self.0).status().unwrap();
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.signal("-KILL");
     }
 }
