@@ -27,9 +27,9 @@ fn written(kind: &str) -> &str {
         "Spanned<String>" => "string",
         "Spanned<i64>" => "number",
         "Spanned<bool>" => "boolean",
-        "Spanned<SignedDuration>" => "duration",
+        "Spanned<SignedDuration>" | "Spanned<GivenDuration>" => "duration",
         "Strings" => "list of strings",
-        "StringMap" => "map of strings",
+        "StringMap" | "OneStringMap" => "map of strings",
         _ => "block",
     }
 }
