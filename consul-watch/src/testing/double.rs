@@ -127,7 +127,7 @@ impl TestConsulBuilder {
     /// Gives the server a management token with this secret, which
     /// [`TestConsul::client`] then sends. Has no effect without
     /// [`acls`](Self::acls); without it, the first token comes from
-    /// [`Client::acl_bootstrap`].
+    /// [`Client::acl_bootstrap`](crate::Client::acl_bootstrap).
     pub fn management_token(mut self, secret: impl Into<SecretString>) -> Self {
         self.management = Some(secret.into());
         self

@@ -26,7 +26,7 @@ impl MemoryTransport {
 /// Clients of the double that need no socket.
 impl TestConsul {
     /// A client that reaches this Consul in memory. It sends the
-    /// [management token](TestConsulBuilder::management_token), if there is one.
+    /// [management token](super::TestConsulBuilder::management_token), if there is one.
     pub fn client(&self) -> Client {
         self.client_with(ClientConfig { token: self.management_token(), ..ClientConfig::default() })
     }
