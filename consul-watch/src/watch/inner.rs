@@ -16,7 +16,7 @@ use crate::{
     transport::Budget,
     watch::{
         RateLimit, WatchState, broad_queries::BroadQueries, shared::Shared, slots::Slots,
-        summary::Summary,
+        subscription::RECEIVERS, summary::Summary,
     },
 };
 
@@ -77,7 +77,7 @@ impl<T: Send + Sync + 'static> Shows for Arc<watch::Sender<Shared<T>>> {
         let mut state = shared.state.clone();
         state.repairs = shared.repairs.count();
         drop(shared);
-        (state, self.receiver_count())
+        (state, self.receiver_count() / RECEIVERS)
     }
 
     fn as_any(&self) -> &dyn Any {

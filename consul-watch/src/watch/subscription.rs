@@ -13,6 +13,9 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use crate::watch::{Snapshot, WatchError, WatchState, shared::Shared};
 
+/// Receivers that a watch has: its own, and that of the wait for the next change.
+pub(super) const RECEIVERS: usize = 2;
+
 /// A query's snapshots, as a stream: the current one, then one for each change.
 ///
 /// - Only real changes are items: equal data is not delivered again, whatever
