@@ -206,12 +206,15 @@ impl Browser {
 
     /// The page as it is now, also where no script may run.
     pub(crate) async fn html(&self) -> String {
+        let ask = |name: &str, params: Value| {
+            let body = json!({"cmd": name, "params": params});
+            self.send(Method::POST, "/goog/cdp/execute", body)
+        };
         loop {
-            let document = self.command("DOM.getDocument", json!({})).await;
+            // At any moment another page may take the place of this one.
+            let Ok(document) = ask("DOM.getDocument", json!({})).await else { continue };
             let node = json!({"nodeId": document["root"]["nodeId"]});
-            let params = json!({"cmd": "DOM.getOuterHTML", "params": node});
-            // Between the two, another page may have taken the place of this one.
-            if let Ok(html) = self.send(Method::POST, "/goog/cdp/execute", params).await {
+            if let Ok(html) = ask("DOM.getOuterHTML", node).await {
                 return html["outerHTML"].as_str().unwrap().to_owned();
             }
         }
