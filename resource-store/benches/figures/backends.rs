@@ -3,11 +3,10 @@
 //! Each runs in a process of its own, so that its memory is its own.
 
 #[cfg(feature = "etcd")]
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 #[path = "../../tests/it/etcd/server.rs"]
 mod etcd_server;
 #[cfg(feature = "postgres")]
-#[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
+#[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/it/postgres/server.rs"]
 mod postgres_server;
 

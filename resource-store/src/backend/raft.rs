@@ -79,7 +79,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 #[cfg(any(test, feature = "testing"))]
-pub use config::{Faults, HeldDisk};
+pub use config::{Faults, HeldCommits, HeldDisk};
 pub use config::{PeerTls, RaftConfig, RetiredTypes, Start};
 pub use membership::{Alarm, DiskLatency, Follower, Member, NodeStatus};
 pub use node::backup::{Backup, Founded, Remains};

@@ -6,6 +6,7 @@ mod damage;
 mod failures;
 mod growing;
 mod membership;
+mod reading;
 mod restoring;
 mod secured;
 mod telemetry;

@@ -17,7 +17,7 @@ use secrecy::SecretString;
 #[cfg(not(any(test, feature = "testing")))]
 pub(super) use self::faults::Faults;
 #[cfg(any(test, feature = "testing"))]
-pub use self::faults::{Faults, HeldDisk};
+pub use self::faults::{Faults, HeldCommits, HeldDisk};
 pub use self::retired::RetiredTypes;
 use crate::backend::{Error, Result, store::topics::DEFAULT_WATCH_BUFFER};
 

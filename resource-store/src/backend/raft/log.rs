@@ -144,6 +144,7 @@ struct Shared {
     contents: Arc<Mutex<Contents>>,
     writer: Writer,
     thread: Arc<writer::Shared>,
+    faults: Faults,
     state: Mutex<State>,
     /// Progress of the state machine, which has to have an entry on the disk before it is purged.
     kept_for: OnceLock<Persisted>,
@@ -241,7 +242,7 @@ impl Log {
             disk_full: watch::Sender::new(!wal.has_spare()),
             sync_times: SyncTimes::default(),
         });
-        let writer = Writer::start(wal, Arc::clone(&thread), faults)?;
+        let writer = Writer::start(wal, Arc::clone(&thread), faults.clone())?;
         let node = hard_state.node;
         let vote = hard_state.vote.map(|vote| elected_no_more(vote, node));
         let state = State { vote, purged: ids.purged, last: ids.last, origin, membership_end: 0 };
@@ -251,6 +252,7 @@ impl Log {
                 contents,
                 writer,
                 thread,
+                faults,
                 state: Mutex::new(state),
                 kept_for: OnceLock::new(),
                 before_vote: OnceLock::new(),
@@ -317,10 +319,12 @@ impl Log {
         self.shared.before_vote.get_or_init(|| BeforeVote(Box::new(tell)));
     }
 
-    /// The last entry that is committed, as this node knows it. It knows before
-    /// it answers whoever proposed.
+    /// Returns the last entry that is committed, as this node knows it. It knows before
+    /// it answers whoever proposed, and before another node does.
     pub(crate) fn committed(&self) -> Option<LogId> {
-        *lock(&self.shared.thread.committed)
+        // The library tells followers before it saves this: one of them may have been read by then.
+        let saved = *lock(&self.shared.thread.committed);
+        saved.max(self.durable().announced())
     }
 
     /// The vote that is on the disk.
@@ -556,6 +560,7 @@ impl RaftLogStorage<Types> for Log {
     /// Goes to the disk with whatever is written next: a node that lost it
     /// learns it again from the leader.
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
+        self.shared.faults.commit().await;
         *lock(&self.shared.thread.committed) = committed;
         Ok(())
     }

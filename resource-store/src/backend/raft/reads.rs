@@ -65,8 +65,8 @@ fn no_majority() -> Error {
 /// Returns the index that is committed and may be known, if a majority follows this
 /// node after that was looked up.
 ///
-/// Nothing of it waits for a disk. Whatever the leader acknowledged was
-/// committed before, so the log knows of it; and what is not on its disk yet it
+/// Nothing of it waits for a disk. Whatever the leader acknowledged, or told a
+/// follower of, was committed before, so the log knows of it; and what is not on its disk yet it
 /// acknowledged to nobody.
 async fn read_index(raft: &Raft, log: &Log, network: &Network, lease: &Lease) -> Result<u64> {
     let (vote, members) = {

@@ -25,7 +25,7 @@ pub(crate) fn check_read(stored: &Arc<Resource>, id: &Id) -> Result<()> {
 }
 
 /// Checks that `resource` may take the place of `stored`, which has its key.
-#[allow(dead_code, reason = "the store in memory alone does without")]
+#[cfg(any(feature = "durable", feature = "etcd", feature = "postgres", feature = "raft"))]
 pub(crate) fn check_write(stored: Option<&Resource>, resource: &Resource) -> Result<()> {
     check_expected(stored, resource, &resource.version)
 }

@@ -72,7 +72,13 @@ impl Topics {
 
     /// Publishes a change to its readers. To be called in the order of the
     /// commits, and after the change can be read.
-    #[allow(dead_code, reason = "the store in memory alone does without")]
+    #[cfg(any(
+        test,
+        feature = "durable",
+        feature = "etcd",
+        feature = "postgres",
+        feature = "raft"
+    ))]
     pub(crate) fn publish(&self, change: &Change) {
         self.append(change.clone(), |_| {}).wake();
     }

@@ -7,19 +7,22 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::watch;
+
 use crate::backend::{raft::types::NodeId, store::sync::lock};
 
 /// Pairs of nodes of which the first cannot call the second.
 type Cuts = Mutex<HashSet<(NodeId, NodeId)>>;
 
 /// Faults of the network between nodes of one process, and of a node itself,
-/// for tests. Clones share the network; lag, latency and disk are of one node.
+/// for tests. Clones share the network; all else is of one node.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     cuts: Option<Arc<Cuts>>,
     lag: Duration,
     latency: Duration,
     disk: Option<HeldDisk>,
+    commits: HeldCommits,
 }
 
 /// The disk of a node's log, which a test can hang. A clone is the same disk.
@@ -48,6 +51,33 @@ impl HeldDisk {
     fn pass(&self) {
         let hangs = self.hangs.1.wait_while(lock(&self.hangs.0), |hangs| *hangs);
         drop(hangs.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A node's note of what is committed, which a test can hold up. A clone is the same note.
+#[derive(Debug, Clone, Default)]
+pub struct HeldCommits {
+    held: watch::Sender<bool>,
+}
+
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(dead_code, reason = "faults are made by tests only")
+)]
+impl HeldCommits {
+    /// Lets the node note nothing from now on, nor do what comes after that.
+    pub fn hold(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Lets it go on.
+    pub fn release(&self) {
+        self.held.send_replace(false);
+    }
+
+    async fn pass(&self) {
+        // The sender lives as long as this.
+        drop(self.held.subscribe().wait_for(|held| !held).await);
     }
 }
 
@@ -81,6 +111,14 @@ impl Faults {
     #[must_use]
     pub fn with_disk(mut self, disk: HeldDisk) -> Self {
         self.disk = Some(disk);
+        self
+    }
+
+    /// The same network, and a node that can be held up between telling others what is
+    /// committed and noting it itself.
+    #[must_use]
+    pub fn with_commits(mut self, commits: HeldCommits) -> Self {
+        self.commits = commits;
         self
     }
 
@@ -130,6 +168,11 @@ impl Faults {
         if let Some(disk) = &self.disk {
             disk.pass();
         }
+    }
+
+    /// Waits as long as the note of what is committed is held up.
+    pub(crate) async fn commit(&self) {
+        self.commits.pass().await;
     }
 
     pub(crate) async fn lag(&self) {

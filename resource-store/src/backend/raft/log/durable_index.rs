@@ -60,6 +60,8 @@ pub(crate) struct DurableIndex {
     /// Another node was told less than what is committed.
     held_back: Arc<AtomicBool>,
     opened: Arc<Notify>,
+    /// The last entry of which another node was told that it is committed.
+    announced: Arc<Mutex<Option<LogId>>>,
 }
 
 impl DurableIndex {
@@ -110,6 +112,17 @@ impl DurableIndex {
     pub(crate) fn visible_end(&self, committed: u64) -> u64 {
         let disk = self.disk.borrow();
         if open(&disk, committed) { committed + 1 } else { disk.flushed }
+    }
+
+    /// Notes, before another node is told, that everything up to this entry is committed.
+    pub(crate) fn announce(&self, committed: Option<LogId>) {
+        let mut announced = lock(&self.announced);
+        *announced = committed.max(*announced);
+    }
+
+    /// Returns the last entry of which another node may know that it is committed.
+    pub(crate) fn announced(&self) -> Option<LogId> {
+        *lock(&self.announced)
     }
 
     /// Notes that another node was told less than what is committed.

@@ -122,6 +122,8 @@ impl Link {
             return Ok(AppendEntriesResponse::Success);
         }
         let committed = self.committed(&request);
+        // A read that comes after one of the other node has to count it.
+        self.network.durable.announce(committed);
         (self.told, self.spoke) = (committed, Some(Instant::now()));
         let sign_of_life = peer::AppendRequest {
             route: Some(self.network.route(self.to)),
