@@ -75,7 +75,7 @@ async fn nothing() -> Response {
     Problem::not_found("there is no such page").show()
 }
 
-/// What a page may do in a browser: use this server, and nothing else.
+/// Content security policy of a page: it uses this server, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                       img-src 'self' data:; connect-src 'self'; form-action 'self'; \
                       frame-ancestors 'none'; base-uri 'none'";

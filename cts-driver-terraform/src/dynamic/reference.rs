@@ -74,7 +74,7 @@ pub trait ValueSource: Debug + Send + Sync + 'static {
     }
 
     /// Waits until one of these values is another one than it was, as far as this source hears
-    /// of that: whoever uses it then has to look it up again. Each change is told of once.
+    /// of that: whoever uses it then has to look it up again. Each change is reported once.
     /// Never ends by default.
     ///
     /// # Cancel safety

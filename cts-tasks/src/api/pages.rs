@@ -12,7 +12,7 @@ use crate::{Cluster, Engine};
 pub(crate) type TokenSource =
     Arc<dyn Fn() -> BoxFuture<'static, io::Result<SecretString>> + Send + Sync>;
 
-/// What pages know of the API that they stand beside.
+/// Context of pages: the API that they stand beside.
 pub(crate) struct PageContext {
     pub(crate) engine: Engine,
     pub(crate) cluster: Arc<dyn Cluster>,

@@ -71,7 +71,7 @@ pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
 ///
 /// Source: Consul-Terraform-Sync 0.9, check of requests against `api/openapi.yaml`.
 pub(crate) async fn only_json(request: Request, next: Next) -> Response {
-    // Forms of the status page have a token, by which another page's are told.
+    // Forms of the status page have a token, which another page's have not.
     if is_page(request.uri().path()) {
         return next.run(request).await;
     }

@@ -106,7 +106,7 @@ impl Routes {
     }
 }
 
-/// What pages beside the API know of it.
+/// Returns the context of pages beside the API.
 pub(crate) fn page_context(state: &ApiState) -> PageContext {
     PageContext {
         engine: state.engine.clone(),

@@ -49,7 +49,7 @@ impl TokenFile {
 }
 
 impl ApiState {
-    /// What reads the token for pages; `None` where none is needed.
+    /// Returns a reader of the token, for pages; `None` where none is needed.
     pub(super) fn token_source(&self) -> Option<TokenSource> {
         let file = self.token.clone()?;
         Some(Arc::new(move || {

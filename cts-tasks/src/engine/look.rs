@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use super::Engine;
 use crate::{Finding, TaskName};
 
-/// What keeps a task from running at once.
+/// A reason why a task does not run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// Consul's first answers: so many, and one of them by its name.
     Consul(usize, String),
     /// The end of its buffer period, in so long.
     Buffer(Duration),
-    /// Its next try, in so long.
+    /// The pause before its next try.
     Retry(Duration),
 }
 
@@ -31,7 +31,7 @@ impl Engine {
         self.shared.options.clock.now().into()
     }
 
-    /// What a task waits for; `None` if it is nothing, or the task has no worker.
+    /// Returns the reason why a task waits; `None` if it is nothing, or the task has no worker.
     pub(crate) fn waits_for(&self, task: &TaskName) -> Option<WaitsFor> {
         let view = self.shared.views.get(task)?;
         let view = view.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ use std::{
 
 use crate::Stop;
 
-/// The service manager that started the process, if one wants to be told.
+/// The service manager that started the process, if one asks for notifications.
 #[derive(Debug, Default)]
 pub(crate) struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -36,7 +36,7 @@ impl Manager {
         match open(&name) {
             Ok(socket) => Self { socket: Some(socket), watchdog },
             Err(error) => {
-                tracing::warn!(%error, "the service manager cannot be told of the daemon's state");
+                tracing::warn!(%error, "the service manager cannot be notified of the daemon's state");
                 Self::default()
             }
         }

@@ -69,7 +69,7 @@ async fn acted(
     }
 }
 
-/// What a button does.
+/// The action of a button.
 enum Action {
     Run,
     Enable,

@@ -38,7 +38,7 @@ pub(super) async fn admit(
     next.run(request).await
 }
 
-/// Who sends a request; `None` if it is nobody who may see anything.
+/// Returns the sender of a request; `None` if it may see nothing.
 async fn viewer(state: &UiState, headers: &HeaderMap) -> Result<Option<Viewer>, Problem> {
     let sessions = &state.sessions;
     let Some(file) = &state.token else {

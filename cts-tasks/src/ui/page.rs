@@ -14,17 +14,17 @@ use super::state::UiState;
 use crate::{Error, Role};
 use consul_watch::error_chain;
 
-/// Who looks at a page.
+/// The viewer of a page.
 #[derive(Debug, Clone)]
 pub(super) struct Viewer {
-    /// What a form of theirs has to bear.
+    /// The token that a form of theirs carries.
     pub(super) form: SecretString,
     /// `true` if they have logged in, and can log out.
     pub(super) session: bool,
 }
 
 impl Viewer {
-    /// Who may see the login. No form has an empty token.
+    /// Returns the viewer who may see the login only. No form has an empty token.
     pub(super) fn nobody() -> Self {
         Self { form: super::sessions::unguessable(), session: false }
     }
@@ -38,7 +38,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Viewer {
     }
 }
 
-/// What stands around a page.
+/// The frame around a page.
 pub(super) struct Frame {
     pub(super) title: String,
     /// Path of the page in the menu.

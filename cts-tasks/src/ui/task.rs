@@ -147,7 +147,7 @@ fn bar(event: &Event) -> (String, &'static str, std::time::Duration) {
     (label, result(event).1, between(event.start_time, event.end_time))
 }
 
-/// How a run ended, for people and in the style sheet.
+/// Returns the result of a run, for people and in the style sheet.
 fn result(event: &Event) -> (&'static str, &'static str) {
     match event {
         Event { success: true, .. } => ("Successful", "successful"),

@@ -59,7 +59,7 @@ struct Row {
     waits: String,
 }
 
-/// What is shown, as the query says.
+/// The selection that the query asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     search: String,
@@ -224,7 +224,7 @@ fn waits(engine: &Engine, name: &TaskName, row: &Row, work: Option<&UnderWay>) -
     }
 }
 
-/// What a task waits for beside changes, for a person.
+/// Returns the reason why a task waits beside changes, for a person.
 pub(super) fn waits_for(engine: &Engine, name: &TaskName) -> Option<String> {
     let in_so_long = |left: Duration| coarse(left + Duration::from_secs(1));
     Some(match engine.waits_for(name)? {
@@ -239,7 +239,7 @@ pub(super) fn waits_for(engine: &Engine, name: &TaskName) -> Option<String> {
     })
 }
 
-/// What is done on a task now.
+/// Returns the work that is done on a task now.
 pub(super) fn step(work: &UnderWay, now: DateTime<Local>) -> String {
     let step = match work.step {
         WorkStep::Prepare => "getting ready",

@@ -26,7 +26,7 @@ use futures::future::join_all;
 use http::Method;
 use serde_json::{Value as Json, json};
 use tokio::{
-    sync::{Mutex as Turns, Notify, OwnedMutexGuard, watch},
+    sync::{Mutex as PathMutex, Notify, OwnedMutexGuard, watch},
     time::{Instant, sleep_until},
 };
 
@@ -46,7 +46,7 @@ pub(super) struct Leases {
     keepers: AtomicUsize,
 }
 
-/// One path.
+/// A path of a secret, with its lease and users.
 #[derive(Default)]
 struct Entry {
     held: Option<Held>,
@@ -57,7 +57,7 @@ struct Entry {
     /// `true` if the last read brought no lease: then simultaneous reads do no harm.
     unleased: bool,
     /// Taken for each read and each renewal, for two reads would make two leases.
-    turns: Arc<Turns<()>>,
+    lock: Arc<PathMutex<()>>,
 }
 
 impl Entry {
@@ -70,7 +70,7 @@ impl Entry {
 
     /// Returns `true` if anybody needs the entry.
     fn is_needed(&self) -> bool {
-        self.users > 0 || self.held.is_some() || Arc::strong_count(&self.turns) > 1
+        self.users > 0 || self.held.is_some() || Arc::strong_count(&self.lock) > 1
     }
 }
 
@@ -122,14 +122,14 @@ enum Step {
 }
 
 /// The right to read or renew one secret, until it is dropped.
-struct Turn<'a> {
+struct PathLock<'a> {
     leases: &'a Leases,
-    turn: Option<OwnedMutexGuard<()>>,
+    guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for PathLock<'_> {
     fn drop(&mut self) {
-        self.turn = None;
+        self.guard = None;
         self.leases.sweep();
     }
 }
@@ -172,15 +172,15 @@ impl Leases {
 
     /// Waits until nobody else reads or renews the secret; `None` for one without a lease, which
     /// many may read at the same time.
-    async fn turn(&self, path: &str) -> Option<Turn<'_>> {
-        let turns = {
+    async fn lock(&self, path: &str) -> Option<PathLock<'_>> {
+        let lock = {
             let mut entries = self.entries();
             let entry = entries.entry(path.to_owned()).or_default();
-            (!entry.unleased).then(|| Arc::clone(&entry.turns))?
+            (!entry.unleased).then(|| Arc::clone(&entry.lock))?
         };
-        let turn = Turn { leases: self, turn: Some(turns.lock_owned().await) };
+        let locked = PathLock { leases: self, guard: Some(lock.lock_owned().await) };
         let is_unleased = self.entries().get(path).is_some_and(|entry| entry.unleased);
-        (!is_unleased).then_some(turn)
+        (!is_unleased).then_some(locked)
     }
 
     /// Takes what was read, and returns its version; its users are notified if it differs from
@@ -286,7 +286,7 @@ impl Vault {
         if let Some(found) = self.leases.get(path) {
             return Ok(found);
         }
-        let _turn = self.leases.turn(path).await;
+        let _locked = self.leases.lock(path).await;
         // Somebody else may have read it meanwhile.
         if let Some(found) = self.leases.get(path) {
             return Ok(found);
@@ -314,7 +314,7 @@ impl Vault {
 
     /// Does what is due for one lease.
     async fn keep(&self, path: &str) {
-        let _turn = self.leases.turn(path).await;
+        let _locked = self.leases.lock(path).await;
         let id = match self.leases.step(path) {
             None => return,
             Some(Step::Read(id)) => return self.read_again(path, &id).await,

@@ -1,4 +1,4 @@
-//! The secrets that one task uses: their leases are kept, and each change is told of once, also one
+//! The secrets that one task uses: their leases are kept, and each change is reported once, also one
 //! that came while nobody waited.
 
 use std::{

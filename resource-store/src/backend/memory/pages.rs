@@ -45,7 +45,7 @@ struct Content<V> {
     gone: bool,
 }
 
-/// What becomes of an entry.
+/// The action on an entry.
 pub(super) enum Step<V> {
     Keep,
     Put(V),

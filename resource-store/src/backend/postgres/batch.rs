@@ -38,7 +38,7 @@ pub(super) struct Asked {
     pub(super) version: String,
     pub(super) group_version: String,
     pub(super) owner: Option<Vec<u8>>,
-    /// What is to be stored; none for a delete.
+    /// The resource to store; none for a delete.
     pub(super) value: Option<Vec<u8>>,
     /// Number of a change: it may take place only while all later ones are kept, and so
     /// not after a restore, which keeps none; none for whenever.
@@ -51,11 +51,11 @@ impl Asked {
     }
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// Its condition did not hold.
+    /// The condition did not hold.
     Refused,
     /// It held, and another change was faster.
     Overtaken,

@@ -37,7 +37,7 @@ use crate::backend::{Result, store::sync::lock};
 /// Time after which a connection that carries nothing is probed, and between probes.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// How connections are made, and the manager of their pool.
+/// The maker of connections, and the manager of their pool.
 pub(super) struct Connector {
     /// Settings for each host.
     hosts: Vec<tokio_postgres::Config>,
@@ -220,7 +220,7 @@ impl Dedicated {
     {
         let (telling, told) = watch::channel(());
         let task = tokio::spawn(async move {
-            // Ends with an error or with the client; who waits for an answer is told.
+            // Ends with an error or with the client; who waits for an answer is notified.
             while let Some(Ok(message)) =
                 std::future::poll_fn(|cx| connection.poll_message(cx)).await
             {
@@ -255,7 +255,7 @@ async fn prepare(client: &Client, limit: Duration) -> Result<(), tokio_postgres:
 
 /// Learns the name of the history, and begins another one where the server is a
 /// standby that was promoted, or was recovered to a point in time: the last changes of
-/// before may be missing here, and their numbers are given anew.
+/// before may be missing here, and their numbers are given again.
 pub(super) async fn adopt(
     client: &Client,
     statements: &Statements,

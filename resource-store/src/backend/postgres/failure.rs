@@ -8,7 +8,7 @@ use crate::{backend::Error, error_chain::error_chain};
 /// Upper bound, in characters, of a text of the server that goes into an error.
 const LONGEST_TEXT: usize = 300;
 
-/// How the texts of failures begin that the driver has by itself, before it sends anything:
+/// The beginnings of the texts of failures that the driver has by itself, before it sends anything:
 /// no password for a server that wants one, a server that does not prove itself, a value that
 /// is too large to be sent.
 const OWN_REFUSALS: [&str; 4] = [

@@ -205,7 +205,7 @@ impl Follower {
     async fn follow(&mut self, dedicated: &mut Dedicated) -> Result<(), End> {
         let mut names = self.database.progress.names();
         loop {
-            // Before the changes are read, so that what is told meanwhile is not missed.
+            // Before the changes are read, so that a notification meanwhile is not missed.
             dedicated.told.borrow_and_update();
             while self.take_page(dedicated).await? {}
             // A primary that was replaced may live on and answer, of its own history: another

@@ -18,7 +18,7 @@ const READING: &str = "reading from PostgreSQL";
 const LISTING: &str = "listing from PostgreSQL";
 const SNAPSHOT: &str = "reading a snapshot from PostgreSQL";
 
-/// What a watch begins with.
+/// The beginning of a watch.
 pub(super) struct Beginning {
     /// Name of the history.
     pub(super) name: String,

@@ -151,7 +151,7 @@ pub(super) fn random_name() -> String {
 ///    writers cannot lock each other out.
 /// 3. The conditions are looked at again, on the rows as they are by then: between 1
 ///    and 2 other writers may have had their turns.
-/// 4. What was changed is logged under its number, and the listeners are told.
+/// 4. What was changed is logged under its number, and the listeners are notified.
 const WRITE: &str = "\
 WITH asked AS (
     SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::text[],

@@ -38,7 +38,7 @@ struct Change<'a> {
     uncertain: Option<String>,
 }
 
-/// What is known of a change that did not take place at its last attempt.
+/// The knowledge of a change that did not take place at its last attempt.
 enum Fate {
     /// An earlier attempt did.
     Done,
@@ -51,7 +51,7 @@ enum Fate {
 /// The next step after an attempt.
 enum Next {
     Done,
-    /// What it expects was not there.
+    /// The state that it expects was not there.
     Refused,
     /// A creation that may have taken place.
     Lost(String),

@@ -53,7 +53,7 @@ pub(crate) struct Topics {
 /// order, the same in each log.
 type Kind = Mutex<HashMap<Vec<u8>, Arc<ChangeLog>>>;
 
-/// Those who are to be woken, once no lock is held.
+/// The wakers of readers, to be woken once no lock is held.
 #[must_use = "nobody hears of the change"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakers(Vec<Waker>);

@@ -34,7 +34,7 @@ pub struct HistoryOptions {
     pub operations: usize,
     /// Number of names; 10 by default.
     pub names: usize,
-    /// Whether all watches begin before the first write; not so by default. A watch that begins
+    /// `true` if all watches begin before the first write; `false` by default. A watch that begins
     /// among writes may merge what it missed while it took its snapshot, which the check takes
     /// for a gap: so a history of more than some 250 changes is to be watched from its start.
     pub watched_from_start: bool,
@@ -60,7 +60,7 @@ struct Shared {
     writes_left: AtomicUsize,
     reads_left: AtomicUsize,
     names: usize,
-    /// Where watchers meet once they have taken their first snapshot.
+    /// The meeting of watchers that have taken their first snapshot.
     watched: Option<Barrier>,
 }
 

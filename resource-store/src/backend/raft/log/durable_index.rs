@@ -114,7 +114,7 @@ impl DurableIndex {
         if open(&disk, committed) { committed + 1 } else { disk.flushed }
     }
 
-    /// Notes, before another node is told, that everything up to this entry is committed.
+    /// Notes that everything up to this entry is committed, before another node learns it.
     pub(crate) fn announce(&self, committed: Option<LogId>) {
         let mut announced = lock(&self.announced);
         *announced = committed.max(*announced);
