@@ -41,6 +41,8 @@
 mod api;
 #[cfg(feature = "engine")]
 mod applied;
+#[cfg(feature = "engine")]
+mod changes;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "engine")]
@@ -65,7 +67,11 @@ mod event;
 #[cfg(feature = "engine")]
 mod finding;
 mod guard;
+#[cfg(feature = "engine")]
+mod hex;
 mod inputs;
+#[cfg(feature = "engine")]
+mod inputs_digest;
 mod literal;
 #[cfg(feature = "engine")]
 mod measure;
@@ -75,6 +81,8 @@ mod objection;
 mod permit;
 mod place;
 #[cfg(feature = "engine")]
+mod plan;
+#[cfg(feature = "engine")]
 mod planned;
 #[cfg(feature = "program")]
 pub mod program;
@@ -82,6 +90,8 @@ mod provider;
 #[cfg(feature = "engine")]
 mod registration;
 mod retry;
+#[cfg(feature = "engine")]
+mod run_context;
 #[cfg(feature = "engine")]
 mod stop;
 #[cfg(feature = "engine")]
@@ -104,6 +114,8 @@ pub use api::{ApiServer, Exposition, Pages};
 #[cfg(feature = "engine")]
 pub use applied::{AppliedInputs, InputSummary};
 #[cfg(feature = "engine")]
+pub use changes::{Action, Changes};
+#[cfg(feature = "engine")]
 pub use cluster_kind::{ClusterKind, ClusterSettings};
 #[cfg(feature = "engine")]
 pub use config::{Config, ConfigValue, ConsulConfig};
@@ -115,10 +127,7 @@ pub use diagnostic::{Diagnostic, Severity};
 #[cfg(feature = "engine")]
 pub use drift::DriftCheck;
 #[cfg(feature = "engine")]
-pub use driver::{
-    Action, ApplyRequest, Changes, Driver, DriverFactory, DriverKind, DriverSettings, Notes,
-    Outcome, Plan, PlanId, PlanPurpose, Progress, RunContext, Silent,
-};
+pub use driver::{ApplyRequest, Driver, DriverFactory, DriverKind, DriverSettings, Outcome};
 #[cfg(feature = "engine")]
 pub use engine::{
     CurrentInputs, Engine, EngineOptions, FirstRun, Follower, Inspection, ProgressLine, UnderWay,
@@ -133,6 +142,8 @@ pub use finding::{Finding, Verdict};
 pub use guard::Guard;
 pub use inputs::{KvEntry, ServiceInstance, TaskInputs};
 #[cfg(feature = "engine")]
+pub use inputs_digest::InputsDigest;
+#[cfg(feature = "engine")]
 pub use literal::NotLiteral;
 pub use literal::{InvalidNumber, Literal, Number};
 #[cfg(feature = "engine")]
@@ -141,15 +152,17 @@ pub use objection::{Objection, Waiting};
 pub use permit::{Cluster, Election, Member, Permit, Role, Single};
 pub use place::{Place, Source};
 #[cfg(feature = "engine")]
+pub use plan::{Plan, PlanId, PlanPurpose};
+#[cfg(feature = "engine")]
 pub use planned::{PlannedResources, ResourceChange, SensitiveMarks};
 pub use provider::ProviderBlock;
 pub use retry::Retry;
 #[cfg(feature = "engine")]
+pub use run_context::{Notes, Progress, RunContext, Silent};
+#[cfg(feature = "engine")]
 pub use stop::{Stop, StopReason};
 #[cfg(feature = "engine")]
-pub use store::{
-    Change, Deletion, EVENTS_PER_TASK, FileStore, InputsDigest, MemoryStore, State, TaskStore,
-};
+pub use store::{Change, Deletion, EVENTS_PER_TASK, FileStore, MemoryStore, State, TaskStore};
 #[cfg(feature = "engine")]
 pub use stream_event::{StreamEvent, StreamEventKind};
 pub use task::{

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     AppliedInputs, CatalogServicesSelection, Condition, InputsDigest, KvEntry, KvSelection,
     MatchingServices, ModuleInput, NamedService, ServiceInstance, ServiceSelection, Task,
-    TaskInputs, store::InstanceDigest,
+    TaskInputs, inputs_digest::InstanceDigest,
 };
 
 /// Knowledge of one task about Consul: it says what to watch, whether a change makes

@@ -8,7 +8,7 @@ use axum::{
 use sha2::{Digest as _, Sha256};
 
 use super::page::Problem;
-use crate::store::hex;
+use crate::hex::hex;
 
 /// Name, media type and content.
 const ALL: [(&str, &str, &str); 3] = [

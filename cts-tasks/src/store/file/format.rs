@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{error::Category, ser::Formatter};
 use sha2::{Digest as _, Sha256};
 
-use crate::{State, store::hex};
+use crate::{State, hex::hex};
 
 const FORMAT: &str = "cts-tasks state";
 
