@@ -108,7 +108,7 @@ impl Backend for EtcdBackend {
             let Some(reader) = following.subscribe(query) else { continue };
             let snapshot =
                 reading::pages_of_query(&self.session, Consistency::Strong, query).await?;
-            if snapshot.generation != *following.generation() {
+            if snapshot.generation != *following.history() {
                 continue;
             }
             let index = u64::try_from(snapshot.revision).unwrap_or_default();

@@ -124,7 +124,7 @@ impl Backend for PostgresBackend {
             let following = follow::following(database, &self.shared.following).await?;
             let Some(reader) = following.subscribe(query) else { continue };
             let beginning = reading::beginning(database, query).await?;
-            if beginning.name != following.history() {
+            if beginning.name != *following.history() {
                 // The listener may not know yet.
                 following.close();
                 continue;

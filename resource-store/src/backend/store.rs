@@ -5,6 +5,8 @@ pub(crate) mod change;
 pub(crate) mod condition;
 #[cfg(any(feature = "durable", feature = "raft"))]
 pub(crate) mod folder;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(crate) mod following;
 #[cfg(feature = "raft")]
 pub(crate) mod held;
 pub(crate) mod key;

@@ -1,6 +1,8 @@
 //! What many of the tests need.
 
 mod faulty;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(crate) mod things;
 
 use std::sync::Arc;
 

@@ -7,14 +7,9 @@
 //! to know begins again.
 
 use std::{
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, Weak},
     time::Duration,
 };
-
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     cluster::WatchStream,
@@ -25,11 +20,8 @@ use super::{
     session::Session,
 };
 use crate::backend::{
-    Consistency, Query, Result,
-    store::{
-        change::Change,
-        topics::{ChangeReader, Topics},
-    },
+    Consistency, Result,
+    store::{self, change::Change, following::open},
 };
 
 const FIRST_DELAY: Duration = Duration::from_millis(20);
@@ -37,37 +29,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(1);
 /// Number of refusals of a watch in a row after which every watch closes.
 const REFUSALS: u32 = 3;
 
-/// The changes of one generation, for whoever watches.
-#[derive(Debug)]
-pub(super) struct Following {
-    generation: Generation,
-    topics: Topics,
-    closed: AtomicBool,
-    task: OnceLock<AbortOnDropHandle<()>>,
-}
-
-impl Following {
-    pub(super) fn generation(&self) -> &Generation {
-        &self.generation
-    }
-
-    /// Ends every watch.
-    pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.topics.close_all();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    /// Subscribes to all changes from now on; none if the reader would never be
-    /// told of the end.
-    pub(super) fn subscribe(&self, query: &Query) -> Option<ChangeReader> {
-        let reader = self.topics.subscribe(query);
-        (!self.is_closed()).then_some(reader)
-    }
-}
+/// The changes of a generation.
+pub(super) type Following = store::following::Following<Generation>;
 
 /// Returns the watch of etcd that is followed already, or begins to follow one.
 pub(super) async fn following(session: &Arc<Session>) -> Result<Arc<Following>> {
@@ -77,33 +40,24 @@ pub(super) async fn following(session: &Arc<Session>) -> Result<Arc<Following>> 
     let now = session.read(Consistency::Strong, "watching etcd", |_| Vec::new()).await?;
     let mut known = session.following.lock().unwrap_or_else(PoisonError::into_inner);
     // Another watch may have been faster.
-    if let Some(following) = known.upgrade().filter(|f| !f.is_closed()) {
+    if let Some(following) = open(&known) {
         return Ok(following);
     }
-    let following = Arc::new(Following {
-        generation: now.generation,
-        topics: Topics::new(session.watch_buffer),
-        closed: AtomicBool::new(false),
-        task: OnceLock::new(),
-    });
+    let following = Arc::new(Following::new(now.generation, session.watch_buffer));
     let follower = Follower {
         session: Arc::clone(session),
         following: Arc::downgrade(&following),
-        generation: following.generation.clone(),
+        generation: following.history().clone(),
         last: now.revision,
         refusals: 0,
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(follower.run()));
-    // It is new, so this is the first task.
-    drop(following.task.set(task));
+    following.fed_by(tokio::spawn(follower.run()));
     *known = Arc::downgrade(&following);
     Ok(following)
 }
 
 fn current(session: &Session) -> Option<Arc<Following>> {
-    let known: &Mutex<Weak<Following>> = &session.following;
-    let following = known.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-    following.filter(|following| !following.is_closed())
+    open(&session.following.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The task behind a [`Following`]. It ends with it.
@@ -265,7 +219,7 @@ impl Follower {
         self.session.seen(kv.mod_revision);
         let following =
             self.following.upgrade().ok_or_else(|| End::Closed("nobody watches".to_owned()))?;
-        following.topics.publish(&change);
+        following.publish(&change);
         Ok(kv.mod_revision)
     }
 }

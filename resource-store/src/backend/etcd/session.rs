@@ -128,7 +128,7 @@ impl Session {
         *known = generation.cloned();
         drop(known);
         let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let Some(following) = following.filter(|f| Some(f.generation()) != generation) {
+        if let Some(following) = following.filter(|f| Some(f.history()) != generation) {
             following.close();
         }
     }

@@ -13,16 +13,12 @@
 //! | a lower number in the same history: the server's files are of before | begins another history, and closes every watch |
 
 use std::{
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::ToSql};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     connection::Dedicated,
@@ -33,11 +29,8 @@ use super::{
 };
 use crate::{
     backend::{
-        Query, Result,
-        store::{
-            change::Change,
-            topics::{ChangeReader, Topics},
-        },
+        Result,
+        store::{self, change::Change, following::open},
     },
     pb::Resource,
 };
@@ -51,44 +44,11 @@ const QUIET: Duration = Duration::from_secs(15);
 const REFUSALS: u32 = 3;
 const OTHER_HISTORY: &str = "another history counts: a restore or a failover";
 
-/// The changes of one history, for whoever watches.
-#[derive(Debug)]
-pub(super) struct Following {
-    history: String,
-    topics: Topics,
-    closed: AtomicBool,
-    task: OnceLock<AbortOnDropHandle<()>>,
-}
-
-impl Following {
-    pub(super) fn history(&self) -> &str {
-        &self.history
-    }
-
-    /// Ends every watch.
-    pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.topics.close_all();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    /// Subscribes to all changes from now on; none if the reader would never be
-    /// told of the end.
-    pub(super) fn subscribe(&self, query: &Query) -> Option<ChangeReader> {
-        let reader = self.topics.subscribe(query);
-        (!self.is_closed()).then_some(reader)
-    }
-}
+/// The changes of a history, by its name.
+pub(super) type Following = store::following::Following<String>;
 
 /// The listener of a process, if it has one.
 pub(super) type Current = Mutex<Weak<Following>>;
-
-fn open(current: &Weak<Following>) -> Option<Arc<Following>> {
-    current.upgrade().filter(|following| !following.is_closed())
-}
 
 /// Returns the listener that is there already, or makes one.
 pub(super) async fn following(
@@ -114,21 +74,14 @@ pub(super) async fn following(
     if let Some(following) = open(&known) {
         return Ok(following);
     }
-    let following = Arc::new(Following {
-        history,
-        topics: Topics::new(database.watch_buffer),
-        closed: AtomicBool::new(false),
-        task: OnceLock::new(),
-    });
+    let following = Arc::new(Following::new(history, database.watch_buffer));
     let follower = Follower {
         database: Arc::clone(database),
         following: Arc::downgrade(&following),
-        history: following.history.clone(),
+        history: following.history().clone(),
         last,
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(follower.run(dedicated)));
-    // It is new, so this is the first task.
-    drop(following.task.set(task));
+    following.fed_by(tokio::spawn(follower.run(dedicated)));
     *known = Arc::downgrade(&following);
     Ok(following)
 }
@@ -267,7 +220,7 @@ impl Follower {
         for row in &rows {
             let change = change_of(row)?;
             self.last = row.try_get(3)?;
-            following.topics.publish(&change);
+            following.publish(&change);
         }
         self.database.progress.reached(self.last);
         Ok(rows.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX))

@@ -1,22 +1,17 @@
 //! An etcd for one test: a real one, or the double.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::net::SocketAddr;
 
 use consul_watch::testing::parts::{Part, Suite};
-use futures::StreamExt as _;
 use resource_store::{
-    backend::{
-        Backend, Error, Query, Watch, WatchEvent,
-        etcd::{EtcdBackend, EtcdConfig},
-    },
-    pb::{Any, Id, Resource, Tenancy, Type},
+    backend::etcd::{EtcdBackend, EtcdConfig},
     testing::etcd::{ServedEtcd, TestEtcd},
 };
 
 use super::server::Servers;
+pub(super) use crate::support::things::*;
 
 pub(super) const SUITE: Suite = Suite("etcd faults");
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An etcd that is this test's alone.
 pub(super) enum World {
@@ -91,52 +86,3 @@ macro_rules! on_both {
     };
 }
 pub(super) use on_both;
-
-pub(super) fn id(name: &str) -> Id {
-    Id::new(Type::new("test", "v1", "Thing"), Tenancy::new("default", "default"), name)
-        .with_uid("u")
-}
-
-pub(super) fn thing(name: &str) -> Resource {
-    let data = Any { type_url: "test".to_owned(), value: name.as_bytes().to_vec() };
-    Resource { data: Some(data), ..Resource::new(id(name)) }
-}
-
-/// What changes a resource that is stored.
-pub(super) fn next(stored: &Resource) -> Resource {
-    let mut next = stored.clone();
-    *next.metadata.entry("changes".to_owned()).or_default() += "x";
-    next
-}
-
-pub(super) fn things() -> Query {
-    Query::new(Type::new("test", "v1", "Thing").group_kind(), Tenancy::new("*", "*"))
-}
-
-pub(super) async fn event(watch: &mut Watch) -> Result<WatchEvent, Error> {
-    tokio::time::timeout(PATIENCE, watch.next()).await.expect("an event").expect("no end")
-}
-
-/// A watch that has told of all there is: so many.
-pub(super) async fn watch_after(backend: &EtcdBackend, snapshot: usize) -> Watch {
-    let mut watch = backend.watch_list(&things()).await.unwrap();
-    for _ in 0..snapshot {
-        assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Upsert(_)));
-    }
-    assert_eq!(event(&mut watch).await.unwrap(), WatchEvent::EndOfSnapshot);
-    watch
-}
-
-pub(super) async fn upserted(watch: &mut Watch, resource: &Arc<Resource>) {
-    assert_eq!(event(watch).await.unwrap(), WatchEvent::Upsert(Arc::clone(resource)));
-}
-
-pub(super) async fn deleted(watch: &mut Watch, resource: &Arc<Resource>) {
-    assert_eq!(event(watch).await.unwrap(), WatchEvent::Delete(Arc::clone(resource)));
-}
-
-pub(super) async fn closed(watch: &mut Watch) {
-    let error = event(watch).await.unwrap_err();
-    assert!(matches!(error, Error::WatchClosed), "{error}");
-    assert!(watch.next().await.is_none());
-}
